@@ -94,27 +94,27 @@ class Services:
     @property
     def forwarding(self) -> Forwarding:
         """Where forwarded ports may lead; loaded by the first of them."""
-        from execserver.services.ports.forwarding import Forwarding
-
         if self._forwarding is None:
+            from execserver.services.ports.forwarding import Forwarding
+
             self._forwarding = Forwarding(self._settings, self.own_address)
         return self._forwarding
 
     @property
     def egress(self) -> EgressService:
         """What the network proxies of processes share; loaded by the first of them."""
-        from execserver.services.egress.service import EgressService
-
         if self._egress is None:
+            from execserver.services.egress.service import EgressService
+
             self._egress = EgressService(self._settings, self.inherited, self.own_address)
         return self._egress
 
     @property
     def watch_totals(self) -> WatchTotals:
         """What all sessions watch; loaded by the first watch."""
-        from execserver.services.file_watches.table import WatchTotals
-
         if self._watch_totals is None:
+            from execserver.services.file_watches.table import WatchTotals
+
             self._watch_totals = WatchTotals()
         return self._watch_totals
 

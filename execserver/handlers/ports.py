@@ -51,11 +51,11 @@ def open_port(call: Call, params: PortConnectParams) -> Reply | Later:
     """Connect to an address, from the server, and pass on what came with the request."""
     _check_sandbox("port/open", params)
     table = _table(call)
-    opening = table.opening(params.port_id)
     where = params.host, params.port
-    stream = table.open_at_once(opening, *where, binary=params.binary)
+    stream = table.open_at_once(params.port_id, *where, binary=params.binary)
     if stream is not None:
         return _begun(stream, params)
+    opening = table.opening(params.port_id)
     return Later(lambda: _begun(table.open(opening, *where, binary=params.binary), params))
 
 

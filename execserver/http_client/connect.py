@@ -68,22 +68,6 @@ def known_address(host: str, port: int) -> Address | None:
     return None
 
 
-def connected_at_once(address: Address) -> socket.socket | None:
-    """Return a connected socket; None where one would have to wait, as hardly ever on loopback.
-
-    Raises OSError.
-    """
-    sock = _prepared(address[0])
-    try:
-        if _is_connected(sock, address[1]):
-            return sock
-    except BaseException:
-        sock.close()
-        raise
-    sock.close()
-    return None
-
-
 def connect_to(addresses: list[Address]) -> socket.socket:
     """Return a socket connected to the first of some addresses that answers.  Raises OSError."""
     return _connect(addresses[0]) if len(addresses) == 1 else _first_to_answer(addresses)

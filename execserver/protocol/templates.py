@@ -163,15 +163,18 @@ class BodyDeltaTemplates:
 class PortTemplates:
     """The data of one forwarded connection; `in_binary` returns the same message in the binary form."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("_has_binary_form", "_head")
 
     def __init__(self, port_id: str) -> None:
         self._head = _head(PORT_BYTES, b"portId", port_id) + b',"offset":'
+        self._has_binary_form: bool | None = None  # found out when it is first asked for
 
     @property
     def have_binary_form(self) -> bool:
         """Whether the id is plain enough for that form."""
-        return lifting.has_binary_form(b'%b0,"chunk":"","eof":false}}' % self._head)
+        if self._has_binary_form is None:
+            self._has_binary_form = lifting.has_binary_form(b'%b0,"chunk":"","eof":false}}' % self._head)
+        return self._has_binary_form
 
     def data(self, offset: int, data: bytes, *, eof: bool) -> Parts:
         """Return `port/bytes` in parts."""

@@ -8,8 +8,8 @@ import pytest
 from gevent import socket
 
 from execserver.egress.decisions import DecisionRecord
-from execserver.services.egress import ends
-from execserver.services.egress.ends import End, begun
+from execserver.eventloop import ends
+from execserver.eventloop.ends import End, begun
 from tests.support.egress_scene import Scene, rules, scene, tunnel, upstream
 
 Say = Callable[[Scene, int], bytes]

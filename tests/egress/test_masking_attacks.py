@@ -14,9 +14,9 @@ import pytest
 from gevent import socket
 from gevent.ssl import SSLContext
 
+from execserver.eventloop.ends import of_gevent
 from execserver.services.egress.authority import Authority
 from execserver.services.egress.ca_bundle import CaBundle
-from execserver.services.egress.ends import of_gevent
 from execserver.services.egress.server_tls import ServerTls
 from execserver.services.egress.streams import Incoming
 from tests.support.masking_scene import HOST, VENDOR, MaskingScene, answer_of, masking_scene

@@ -17,9 +17,9 @@ import pytest
 from gevent import socket
 from gevent.event import Event
 
+from execserver.eventloop.ends import End, of_gevent
 from execserver.eventloop.workers import Workers
 from execserver.services.egress import tunnel as module
-from execserver.services.egress.ends import End, of_gevent
 from execserver.services.egress.streams import Direction, Incoming, carry
 from execserver.services.egress.tunnel import Tunnel
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ import pytest
 
 from execserver.egress.http_bodies import chunk
 from execserver.egress.http_heads import Body
+from execserver.eventloop.ends import End
 from execserver.services.egress import http_exchange, streams
-from execserver.services.egress.ends import End
 from tests.support.egress_scene import HELLO, get, rules, scene, upstream
 
 LONG = 20_000  # reads without a pause

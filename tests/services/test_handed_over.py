@@ -12,6 +12,7 @@ from gevent import socket
 
 from execserver.client import wire
 from execserver.core.output_log import OutputLog
+from execserver.eventloop.ends import of_gevent
 from execserver.handover.records import PackedFileWatch, PackedLog, PackedProcess, PackedState
 from execserver.protocol.ports import PortAddress, PortDataNotification
 from execserver.services.attachment import Attachment
@@ -136,7 +137,7 @@ def test_a_forwarded_connection_keeps_its_offsets_and_what_is_not_acknowledged(c
     attachment.sink = sink
     address = _address()
     old = PortStream(
-        "p", socket.socket(fileno=near.detach()), attachment, ended.append, None, 65_536, address
+        "p", of_gevent(socket.socket(fileno=near.detach())), attachment, ended.append, address, None, 65_536
     )
     old.start()
     far.sendall(b"first")
@@ -175,8 +176,8 @@ def test_a_connection_is_sent_on_in_the_form_that_its_client_takes(
     sink, attachment = Heard(), Attachment()
     sink.carries_binary = carries
     attachment.sink = sink
-    how = (attachment, list[str]().append, None, 65_536, _address(), binary)
-    old = PortStream(port_id, socket.socket(fileno=near.detach()), *how)
+    how = (attachment, list[str]().append, _address(), None, 65_536, binary)
+    old = PortStream(port_id, of_gevent(socket.socket(fileno=near.detach())), *how)
     old.start()
     far.sendall(b"x" * 8192)
     wait_until(lambda: old.sent == 8192, 20, pause=gevent.sleep)
@@ -199,7 +200,7 @@ def test_a_stream_that_is_over_is_told_again(carrier: Carrier) -> None:
     near, far = plain_socket.socketpair()
     attachment, ended = Attachment(), list[str]()
     old = PortStream(
-        "p", socket.socket(fileno=near.detach()), attachment, ended.append, None, 9000, _address()
+        "p", of_gevent(socket.socket(fileno=near.detach())), attachment, ended.append, _address(), None, 9000
     )
     old.start()
     far.sendall(b"last")

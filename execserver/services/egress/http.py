@@ -24,7 +24,7 @@ from execserver.services.egress.tunnel import Tunnel
 from execserver.services.egress.upstream_tunnel import opened_tunnel
 
 if TYPE_CHECKING:
-    from execserver.services.egress.ends import End
+    from execserver.eventloop.ends import End
 
 HEAD_S = 15.0
 IDLE_S = 300.0  # between two requests

@@ -26,7 +26,7 @@ from execserver.eventloop.turns import give_way
 from execserver.services.egress.streams import READ_BYTES, Incoming
 
 if TYPE_CHECKING:
-    from execserver.services.egress.ends import End
+    from execserver.eventloop.ends import End
 
 _ANSWER_S = 3600.0  # until a server begins to answer; the process may give up sooner
 _HEAD_S = 30.0  # then for the rest of its head

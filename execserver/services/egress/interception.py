@@ -16,9 +16,9 @@ from execserver.egress.decisions import Question
 from execserver.egress.hosts import BadHost, split_authority
 from execserver.egress.http_heads import BadHead, Body, RequestHead, head_length, parse_request, written
 from execserver.eventloop.deadline import at_most
+from execserver.eventloop.ends import End, for_gevent
 from execserver.http_client.trust import NoTrust
 from execserver.services.egress.dates import http_date
-from execserver.services.egress.ends import End, for_gevent
 from execserver.services.egress.http_exchange import Exchange, Framing, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused, Way
 from execserver.services.egress.server_tls import ServerTls

@@ -29,10 +29,10 @@ from execserver.egress.decisions import (
 from execserver.egress.http_requests import Heads
 from execserver.egress.name_pace import NamePace
 from execserver.egress.remembering import remember
+from execserver.eventloop import ends
+from execserver.eventloop.ends import End, complete, connected, of_gevent
 from execserver.http_client.connect import connect_to
 from execserver.http_client.proxy import Proxy, UnsupportedProxy
-from execserver.services.egress import ends
-from execserver.services.egress.ends import End, complete, connected, of_gevent
 
 if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from execserver.egress.environment import proxy_environment
 from execserver.eventloop.acceptor import Acceptor
-from execserver.services.egress.ends import End, accepted
+from execserver.eventloop.ends import End, accepted
 from execserver.services.egress.http import HttpConnection
 from execserver.services.egress.judging import Ask, Judge, Tell
 from execserver.services.egress.socks import SocksConnection

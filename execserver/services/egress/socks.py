@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from execserver.egress.decisions import Question
-    from execserver.services.egress.ends import End
+    from execserver.eventloop.ends import End
 
 _HANDSHAKE_S = 15.0
 

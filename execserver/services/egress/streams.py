@@ -15,8 +15,8 @@ from contextlib import suppress
 import gevent
 
 from execserver.eventloop.deadline import at_most
+from execserver.eventloop.ends import READABLE, WRITABLE, End
 from execserver.eventloop.turns import give_way
-from execserver.services.egress.ends import READABLE, WRITABLE, End
 
 READ_BYTES = 64 * 1024
 _PIPE_BYTES = 1024 * 1024

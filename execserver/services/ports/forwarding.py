@@ -7,25 +7,37 @@ server's user.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
-from typing import Final
+import os
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import gevent
 from gevent import socket
 
-from execserver.http_client.connect import (
-    Address,
-    SocketConnector,
-    connect_to,
-    connected_at_once,
-    known_address,
-)
+from execserver.eventloop.ends import End, begun, of_gevent
+from execserver.http_client.connect import Address, SocketConnector, connect_to, known_address
 from execserver.protocol.errors import InternalError, InvalidRequest, os_error_text
+from execserver.protocol.ports import PortAddress
 from execserver.settings import Settings
 
 NONE, LOOPBACK, ANY = 0, 1, 2
 MAX_PORTS: Final = 2048  # streams and listeners of all sessions
 _CONNECT_S = 10.0
+
+
+class Connected(NamedTuple):
+    """A connection, and where it leads."""
+
+    end: End
+    address: PortAddress
+
+    @classmethod
+    def of(cls, end: End) -> Connected:
+        """Return a connection with its address.  Raises OSError while, or once, it leads nowhere."""
+        host, port, *_ = end.getpeername()
+        return cls(end, PortAddress(host=host, port=port))
 
 
 class Forwarding:
@@ -38,16 +50,17 @@ class Forwarding:
         self.open_ports = 0
         self.own_address = own_address
 
-    def connect(self, method: str, host: str, port: int) -> socket.socket:
+    def connect(self, method: str, host: str, port: int) -> Connected:
         """Return a connection to one of the allowed addresses of a host.  Raises RpcError."""
         allowed = self._allowed(method, host, port)
         try:
             with gevent.Timeout(_CONNECT_S, TimeoutError(110, "timed out")):
-                return connect_to(allowed)
+                end = of_gevent(connect_to(allowed))
+            return Connected.of(end)
         except OSError as error:
             raise InternalError(os_error_text(error.errno) if error.errno else str(error)) from None
 
-    def connect_at_once(self, method: str, host: str, port: int) -> socket.socket | None:
+    def connect_at_once(self, method: str, host: str, port: int) -> Connected | None:
         """Return a connection to one of this machine's loopback addresses, if nothing has to wait for it.
 
         None for any other host, of which `connect` knows more.  Raises RpcError.
@@ -55,8 +68,9 @@ class Forwarding:
         known = known_address(host, port)
         if known is None or not _is_loopback(known):
             return None
+        (address,) = self._judged(method, host, port, [known])
         try:
-            return connected_at_once(*self._judged(method, host, port, [known]))
+            return _connected_at_once(address)
         except OSError as error:
             raise InternalError(os_error_text(error.errno) if error.errno else str(error)) from None
 
@@ -106,6 +120,24 @@ class Forwarding:
         return ip == own or ip.is_unspecified or ip.is_loopback or _is_of_this_machine(address)
 
 
+def _connected_at_once(address: Address) -> Connected | None:
+    """Return a connection; None where one would have to wait, as hardly ever on loopback.  Raises OSError."""
+    end = begun(*address)
+    try:
+        try:
+            return Connected.of(end)
+        except OSError:
+            result = end.connect_ex(address[1])  # it is not connected, and the kernel tells why
+        if result not in (0, errno.EISCONN, errno.EINPROGRESS, errno.EALREADY):
+            raise OSError(result, os.strerror(result))
+    except BaseException:
+        end.close()
+        raise
+    end.close()
+    return None
+
+
+@lru_cache(maxsize=256)  # of at most some 50 characters each: nothing longer is an address
 def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     ip = ipaddress.ip_address(host.partition("%")[0])
     return getattr(ip, "ipv4_mapped", None) or ip

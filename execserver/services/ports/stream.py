@@ -5,13 +5,12 @@ socket is not read while its window is full; so a client that was away gets it a
 client is acknowledged by the answer to its request, once the kernel has taken it.  Offsets count bytes from
 the beginning, so nothing is written twice.
 
-A little is read by a callback of the event loop, and written at once.  Greenlets do the rest: where much
-comes, and where the client or the kernel lets it wait.
+Callbacks of the event loop read a little and write.  A greenlet reads where much comes, and where the client
+lets it wait.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from gevent import socket
 from gevent.event import Event
 from gevent.hub import get_hub
 
+from execserver.eventloop.ends import READABLE, WRITABLE, End, of_gevent
 from execserver.protocol.envelope import encode_notification
 from execserver.protocol.errors import InvalidRequest, os_error_text
 from execserver.protocol.lifting import LEAST_BYTES
@@ -37,7 +37,6 @@ WINDOW_BYTES: Final = 256 * 1024
 WIDE_WINDOW_BYTES: Final = 1024 * 1024
 _MOST_AT_ONCE: Final = 224 * 1024
 _SHORT_BYTES: Final = 16 * 1024  # read by the event loop itself; behind as much there is mostly more
-_READABLE: Final = 1
 
 
 class PortStream:
@@ -46,25 +45,25 @@ class PortStream:
     def __init__(
         self,
         port_id: str,
-        sock: socket.socket,
+        end: End,
         attachment: Attachment,
         on_end: Callable[[str], None],
+        address: PortAddress,
         listen_id: str | None = None,
         window_bytes: int = WINDOW_BYTES,
-        address: PortAddress | None = None,
         binary: bool = False,
     ) -> None:
         self.port_id = port_id
         self.window_bytes = window_bytes
         self.listen_id = listen_id
-        self.address = address or address_of(sock.getpeername())
+        self.address = address
         self.sent = 0  # from the socket to the client
         self.received = 0  # from the client to the kernel
-        self._sock = sock
+        self._socket = end
         self._attachment = attachment
         self._on_end = on_end
         self._templates = PortTemplates(port_id)
-        self._in_binary = binary and self._templates.have_binary_form
+        self._in_binary = binary
         self._kept: deque[bytes] = deque()
         self._acknowledged = 0
         self._queue: deque[bytes] = deque()
@@ -76,7 +75,7 @@ class PortStream:
         self._started = False
         self._watcher: Any = None  # of the socket, while more may come
         self._reading: gevent.Greenlet[[], None] | None = None  # while much comes, or reading has to wait
-        self._writing: gevent.Greenlet[[], None] | None = None  # while something is queued
+        self._writing: Any = None  # the same while something is queued
 
     def start(self) -> None:
         """Begin to read and write; called once the answer is queued."""
@@ -84,15 +83,15 @@ class PortStream:
             return
         self._started = True
         if not self._eof_from_socket:
-            self._watcher = get_hub().loop.io(self._sock.fileno(), _READABLE)
+            self._watcher = get_hub().loop.io(self._socket.fileno(), READABLE)
             self._watcher.start(self._readable)
-        self._go_on_writing()
+        self._write_on()
 
     def put_first(self, chunk: bytes) -> int:
         """Write of the first bytes what the kernel takes at once, before `start`; return how many."""
         if chunk and not self._over:
             try:
-                self.received = self._queued = os.write(self._sock.fileno(), chunk)
+                self.received = self._queued = self._socket.send_now(chunk)
             except OSError:
                 pass  # the next bytes, or reading, meet it again
         return self.received
@@ -116,7 +115,10 @@ class PortStream:
             if rest := self._written_at_once(fresh):
                 self._queue.append(rest)
             self._eof_from_client = eof and end == self._queued
-            self._go_on_writing()
+            if self._eof_from_client:
+                get_hub().loop.run_callback(self._write_on)  # behind the answer, as it may be the end
+            elif self._queue:
+                self._write_on()
             self._stir()
         return end
 
@@ -159,7 +161,7 @@ class PortStream:
 
         return PackedPort(
             port_id=self.port_id,
-            fd=-1 if self._over else out.keep(self._sock.fileno()),
+            fd=-1 if self._over else out.keep(self._socket.fileno()),
             listen_id=self.listen_id,
             address=(self.address.host, self.address.port),
             window_bytes=self.window_bytes,
@@ -184,10 +186,10 @@ class PortStream:
         over = packed.fd < 0
         sock = socket.socket() if over else socket.socket(fileno=incoming.take(packed.fd))
         address = PortAddress(host=packed.address[0], port=packed.address[1])
-        how = (packed.listen_id, packed.window_bytes, address, packed.in_binary)
-        stream = cls(packed.port_id, sock, attachment, on_end, *how)
+        how = (address, packed.listen_id, packed.window_bytes, packed.in_binary)
+        stream = cls(packed.port_id, of_gevent(sock), attachment, on_end, *how)
         if over:
-            sock.close()
+            stream._socket.close()
         stream.sent, stream.received = packed.sent, packed.received
         stream._acknowledged, stream._queued = packed.acknowledged, packed.queued
         stream._kept.extend(packed.kept)
@@ -200,14 +202,12 @@ class PortStream:
     def close(self) -> None:
         """End at once; the client is told nothing."""
         self._over = True
-        greenlets = self._reading, self._writing
-        self._reading = self._writing = None
-        current = gevent.getcurrent()
-        for greenlet in greenlets:
-            if greenlet is not None and greenlet is not current:
-                greenlet.kill(block=False)
+        reading, self._reading = self._reading, None
+        if reading is not None and reading is not gevent.getcurrent():
+            reading.kill(block=False)
         self._stop_watching()  # before the close: the loop aborts on a watcher of a closed descriptor
-        self._sock.close()
+        self._stop_writing()
+        self._socket.close()
         self._stir()
         self._kept.clear()
         self._queue.clear()
@@ -224,7 +224,7 @@ class PortStream:
             self._read_on()
             return
         try:
-            data = os.read(self._sock.fileno(), min(room, _SHORT_BYTES))
+            data = self._socket.recv_now(min(room, _SHORT_BYTES))
         except BlockingIOError:
             return
         except OSError as error:
@@ -259,7 +259,7 @@ class PortStream:
                     self._wait()
                     continue
                 self._attachment.wait_for_room()
-                data = self._sock.recv(min(room, self.window_bytes // 4, _MOST_AT_ONCE))
+                data = self._socket.recv(min(room, self.window_bytes // 4, _MOST_AT_ONCE))
                 self._pass_on(data)
                 if len(data) < _SHORT_BYTES:
                     break
@@ -283,10 +283,12 @@ class PortStream:
 
     def _send(self, offset: int, data: bytes) -> None:
         """Send bytes to the client; none are the end."""
-        if self._in_binary and len(data) >= LEAST_BYTES and self._attachment.carries_binary:
-            self._attachment.send_binary(*self._templates.in_binary(offset, data))
+        templates, attachment = self._templates, self._attachment
+        is_long = len(data) >= LEAST_BYTES
+        if is_long and self._in_binary and attachment.carries_binary and templates.have_binary_form:
+            attachment.send_binary(*templates.in_binary(offset, data))
         else:
-            self._attachment.send(*self._templates.data(offset, data, eof=not data))
+            attachment.send(*templates.data(offset, data, eof=not data))
 
     def _written_at_once(self, data: bytes) -> bytes:
         """Write what the kernel takes now, if nothing waits before it; return the rest."""
@@ -294,7 +296,7 @@ class PortStream:
         if not data or self._queue or not self._started:
             return data
         try:
-            written = os.write(self._sock.fileno(), data)
+            written = self._socket.send_now(data)
         except BlockingIOError:
             return data
         except OSError as error:
@@ -303,30 +305,47 @@ class PortStream:
         self.received += written
         return data[written:]
 
-    def _go_on_writing(self) -> None:
-        """Have a greenlet write what waits, and the end."""
-        has_work = self._queue or (self._eof_from_client and not self._eof_written)
-        if has_work and self._writing is None and self._started and not self._over:
-            self._writing = gevent.spawn(self._write)
+    def _write_on(self) -> None:
+        """Have what waits written as soon as the kernel takes it, and the end."""
+        if not self._started or self._over:
+            return
+        if self._queue:
+            if self._writing is None:
+                self._writing = get_hub().loop.io(self._socket.fileno(), WRITABLE)
+                self._writing.start(self._write)
+        elif self._eof_from_client and not self._eof_written:
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+            except OSError as error:
+                self._end(_text(error))
+                return
+            self._eof_written = True
+            self._end_if_both_ended()
 
     def _write(self) -> None:
+        """Write of the oldest piece what the kernel takes.  Called in the event loop while one waits."""
+        data = self._queue[0]
         try:
-            while self._queue and not self._over:
-                data = self._queue[0]
-                # Piece by piece: what the kernel has is known at any moment.
-                taken = self._sock.send(data)
-                self._queue.popleft()
-                if taken < len(data):
-                    self._queue.appendleft(data[taken:])
-                self.received += taken
-                self._stir()
-            if self._eof_from_client and not self._over:
-                self._sock.shutdown(socket.SHUT_WR)
-                self._eof_written = True
+            taken = self._socket.send_now(data)
+        except BlockingIOError:
+            return
         except OSError as error:
             self._end(_text(error))
-        self._writing = None
-        self._end_if_both_ended()
+            return
+        self.received += taken
+        if taken < len(data):
+            self._queue[0] = data[taken:]
+        else:
+            self._queue.popleft()
+        if not self._queue:
+            self._stop_writing()
+            self._write_on()
+        self._stir()
+
+    def _stop_writing(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.close()
 
     def _wait(self) -> None:
         if self._moved is None:
@@ -359,11 +378,6 @@ class PortStream:
     def _forget_if_done(self) -> None:
         if self._over and self._acknowledged == self.sent and self._attachment.sink is not None:
             self._on_end(self.port_id)
-
-
-def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> PortAddress:
-    """Return what the socket library calls a place as an address."""
-    return PortAddress(host=name[0], port=name[1])
 
 
 def _text(error: OSError) -> str:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 import gevent
 from gevent import socket
 
+from execserver.eventloop.ends import of_gevent
 from execserver.protocol.envelope import encode_notification
 from execserver.protocol.errors import InvalidParams, InvalidRequest
 from execserver.protocol.own_methods import PORT_ACCEPTED
 from execserver.protocol.ports import PortAcceptedNotification, PortAddress
 from execserver.services.attachment import Attachment
 from execserver.services.openings import Opening, Openings
-from execserver.services.ports.forwarding import MAX_PORTS, Forwarding
-from execserver.services.ports.stream import WIDE_WINDOW_BYTES, WINDOW_BYTES, PortStream, address_of
+from execserver.services.ports.forwarding import MAX_PORTS, Connected, Forwarding
+from execserver.services.ports.stream import WIDE_WINDOW_BYTES, WINDOW_BYTES, PortStream
 
 if TYPE_CHECKING:
     from execserver.handover.carrier import Incoming, Outgoing
@@ -46,7 +47,7 @@ class PortTable:
 
     def opening(self, port_id: str) -> Opening:
         """Reserve the id of a stream, for `open`.  Raises RpcError."""
-        self._check(port_id, len(self.streams) + len(self._openings), MAX_STREAMS, "streams")
+        self._check_stream(port_id)
         return self._openings.reserve(port_id)
 
     def open(self, opening: Opening, host: str, port: int, *, binary: bool = False) -> PortStream:
@@ -55,32 +56,21 @@ class PortTable:
         `binary`: the client takes messages in their binary form.
         """
         try:
-            return self._opened(opening, self._forwarding.connect("port/open", host, port), binary)
+            found = self._forwarding.connect("port/open", host, port)
+            try:
+                self._openings.check(opening)
+                return self._add(opening.key, found, None, binary)
+            except BaseException:
+                found.end.close()
+                raise
         finally:
             self._openings.release(opening)
 
-    def open_at_once(
-        self, opening: Opening, host: str, port: int, *, binary: bool = False
-    ) -> PortStream | None:
-        """Do as `open` if nothing has to wait for it; otherwise return None, and the id stays reserved."""
-        try:
-            sock = self._forwarding.connect_at_once("port/open", host, port)
-            if sock is None:
-                return None
-            stream = self._opened(opening, sock, binary)
-        except BaseException:
-            self._openings.release(opening)
-            raise
-        self._openings.release(opening)
-        return stream
-
-    def _opened(self, opening: Opening, sock: socket.socket, binary: bool) -> PortStream:
-        try:
-            self._openings.check(opening)
-            return self._add(opening.key, sock, None, binary)
-        except BaseException:
-            sock.close()
-            raise
+    def open_at_once(self, port_id: str, host: str, port: int, *, binary: bool = False) -> PortStream | None:
+        """Connect if nothing has to wait for it, which needs no opening; otherwise return None."""
+        self._check_stream(port_id)
+        found = self._forwarding.connect_at_once("port/open", host, port)
+        return None if found is None else self._add(port_id, found, None, binary)
 
     def listening(self, port_id: str) -> Opening:
         """Reserve the id of a listener, for `listen`.  Raises RpcError."""
@@ -157,11 +147,13 @@ class PortTable:
 
     def accepted(self, listener: _Listener, sock: socket.socket) -> None:
         """Make a stream of an accepted connection and tell the client."""
+        end = of_gevent(sock)
         try:
-            stream = self._add(listener.next_id(), sock, listener.port_id, listener.binary)
+            found = Connected.of(end)
         except OSError:  # it is gone again
-            sock.close()
+            end.close()
             return
+        stream = self._add(listener.next_id(), found, listener.port_id, listener.binary)
         note = PortAcceptedNotification(
             listen_id=listener.port_id,
             port_id=stream.port_id,
@@ -171,10 +163,10 @@ class PortTable:
         self._attachment.send(encode_notification(PORT_ACCEPTED.name, note))
         stream.start()
 
-    def _add(self, port_id: str, sock: socket.socket, listen_id: str | None, binary: bool) -> PortStream:
+    def _add(self, port_id: str, found: Connected, listen_id: str | None, binary: bool) -> PortStream:
         window = WIDE_WINDOW_BYTES if self._forwarding.open_ports < WIDE_STREAMS else WINDOW_BYTES
-        how = (listen_id, window, None, binary)
-        stream = PortStream(port_id, sock, self._attachment, self._forget, *how)
+        how = (found.address, listen_id, window, binary)
+        stream = PortStream(port_id, found.end, self._attachment, self._forget, *how)
         if self._closed:
             stream.close()
             raise InvalidRequest(f"unknown port {port_id}")
@@ -185,6 +177,9 @@ class PortTable:
     def _forget(self, port_id: str) -> None:
         if self.streams.pop(port_id, None) is not None:
             self._forwarding.open_ports -= 1
+
+    def _check_stream(self, port_id: str) -> None:
+        self._check(port_id, len(self.streams) + len(self._openings), MAX_STREAMS, "streams")
 
     def _check(self, port_id: str, number: int, limit: int, what: str) -> None:
         if not 0 < len(port_id.encode()) <= _MAX_ID_BYTES:
@@ -212,7 +207,8 @@ class _Listener:
     ) -> None:
         self.port_id = port_id
         self.binary = binary
-        self.address = address_of(sock.getsockname())
+        host, port, *_ = sock.getsockname()
+        self.address = PortAddress(host=host, port=port)
         self._sock = sock
         self._attachment = attachment
         self._table: PortTable | None = table

@@ -13,9 +13,9 @@ import gevent
 import pytest
 from gevent import socket
 
+from execserver.eventloop import ends
+from execserver.eventloop.ends import End, connected, for_gevent, of_gevent
 from execserver.eventloop.workers import Workers
-from execserver.services.egress import ends
-from execserver.services.egress.ends import End, connected, for_gevent, of_gevent
 from execserver.services.egress.streams import Incoming
 from execserver.services.egress.tunnel import Tunnel
 from tests.support.greenlets import turns

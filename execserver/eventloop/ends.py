@@ -1,4 +1,4 @@
-"""One end of a connection through a proxy: a socket with the little that a proxy needs of one.
+"""One end of a connection that is passed on: a socket with the little that a proxy needs of one.
 
 gevent's own socket takes as long to make and to close as all else that a short tunnel needs.  This one never
 blocks.  Its `recv_now` and `send_now` are the system's calls; the other methods wait in the event loop, which

@@ -49,7 +49,7 @@ def elf_files(tree: Path) -> dict[Path, Elf]:
     return {path: read_elf(path) for path in tree.rglob("*") if path.is_file() and is_elf(path)}
 
 
-def index(tree: Path) -> tuple[dict[str, tuple[int, int, bool]], dict[str, str]]:
+def index(tree: Path) -> tuple[dict[str, tuple[str, int, int, bool]], dict[str, str]]:
     """Return the headers of a tree's modules: where their code lies, and the files of the compiled ones."""
     places, extensions = {}, {}
     for name in (boot.HELPERS_FILE, boot.MODULES_FILE):
@@ -107,6 +107,24 @@ def test_every_module_of_ours_loads_from_the_tree(tree: Path) -> None:
     done = subprocess.run(command, env={}, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{len(names)} 0 []\n"
+
+
+def test_a_start_loads_nothing_for_statements_that_speak_to_the_compiler(tree: Path) -> None:
+    command = [
+        *start_words(tree),
+        "-X",
+        "importtime",
+        f"{tree}/boot.pyc",
+        "-1",
+        "/no/file",
+        "execserver",
+        "-V",
+    ]
+    done = subprocess.run(command, env={}, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0
+    assert {"encodings", "execserver.dispatch", "execserver.version"} <= loaded
+    assert "__future__" not in loaded
 
 
 def test_what_is_left_out_is_not_there(tree: Path) -> None:

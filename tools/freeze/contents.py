@@ -133,7 +133,6 @@ ENCODINGS = (
 
 # Imported before our importer is there, so they lie in files of their own.
 EARLY_MODULES = (
-    "__future__",
     "encodings/__init__",
     "encodings/aliases",
     "encodings/ascii",
@@ -151,6 +150,7 @@ HELPER_MODULES = (
     "execserver.dispatch",
     "execserver.files",
     "execserver.files.",
+    "execserver.leaving",
     "execserver.protocol",
     "execserver.protocol.",
     "execserver.resources",

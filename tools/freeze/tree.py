@@ -16,15 +16,17 @@ no time, no path of this machine, no hash order is in it.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import marshal
 import shutil
 import subprocess
 import sys
-from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType
+from typing import TypeGuard
 
 from tools.freeze import boot
 from tools.freeze.analysis import Analysis
@@ -151,13 +153,13 @@ def _write_modules(
         **analysis.modules,
     }
     for target, for_helpers in ((boot.HELPERS_FILE, True), (boot.MODULES_FILE, False)):
-        places: dict[str, tuple[int, int, bool]] = {}
+        places: dict[str, tuple[str, int, int, bool]] = {}
         body = bytearray()
         for name in sorted(name for name in sources if is_for_helpers(name) == for_helpers):
             path = sources[name]
             text = replaced[name].encode() if name in replaced else path.read_bytes() if path else b""
             data = marshal.dumps(_compile(text, name))
-            places[name] = (len(body), len(data), path is None or path.name == "__init__.py")
+            places[name] = (target, len(body), len(data), path is None or path.name == "__init__.py")
             body += data
         own = {name: file for name, file in sorted(extensions.items()) if is_for_helpers(name) == for_helpers}
         header = marshal.dumps((loader, places, own))
@@ -182,8 +184,19 @@ def _write_early_files(stdlib: Path, tree: Path) -> None:
 
 def _compile(text: bytes, name: str) -> CodeType:
     # A name in angle brackets: tracebacks then look for no source file in the folder a user happens to be in.
-    code: CodeType = SourceFileLoader(name, f"<{name}>").source_to_code(text, f"<{name}>", _optimize=OPTIMIZE)
+    parsed = ast.parse(text, f"<{name}>")
+    flags = 0
+    for statement in [each for each in parsed.body if _speaks_to_the_compiler(each)]:
+        # Left in, it would also load a module, before anything else at each start.
+        parsed.body.remove(statement)
+        for each in statement.names:
+            flags |= getattr(__future__, each.name).compiler_flag
+    code: CodeType = compile(parsed, f"<{name}>", "exec", flags, dont_inherit=True, optimize=OPTIMIZE)
     return code
+
+
+def _speaks_to_the_compiler(statement: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _write_pyc(target: Path, code: CodeType) -> None:

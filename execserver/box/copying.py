@@ -142,7 +142,8 @@ class Copier:
     def _feed(self, argv: Sequence[str], pieces: Iterator[bytes], total: int) -> None:
         process = self._start(argv, pipe_stdin=True)
         progress = Progress(total, self._quiet)
-        reader = gevent.spawn(self._followed, process)
+        stopped: list[Leave] = []
+        reader = gevent.spawn(self._followed, process, stopped)
         try:
             with reaching(self._box):
                 process.write_all(_counted(_joined(pieces), progress))
@@ -150,12 +151,13 @@ class Copier:
         except StdinUnavailable:
             pass  # it has ended: the status says how
         except Leave:
-            if not reader.ready() or reader.value is None:
+            if not stopped:
                 raise
         finally:
             progress.close()
-        if (leave := reader.get()) is not None:
-            raise leave
+        reader.get()
+        if stopped:
+            raise stopped[0]
         with reaching(self._box):
             self.failures += process.wait() != 0
 
@@ -178,14 +180,13 @@ class Copier:
     def _start(self, argv: Sequence[str], *, pipe_stdin: bool) -> RemoteProcess:
         return start(self._client, self._box, Command(argv, env={"LC_ALL": "C"}, pipe_stdin=pipe_stdin))
 
-    def _followed(self, process: RemoteProcess) -> Leave | None:
-        """Follow a command that only takes; return why that is over early, which stops the writer, too."""
+    def _followed(self, process: RemoteProcess, stopped: list[Leave]) -> None:
+        """Follow a command that only takes; add why that is over early, which then stops the writer, too."""
         try:
             self._follow(process, _Short().take)
         except Leave as leave:
+            stopped.append(leave)  # first: the writer may notice the end before this returns
             self._client.detach()
-            return leave
-        return None
 
     def _follow(self, process: RemoteProcess, take: Callable[[bytes], None]) -> None:
         with reaching(self._box):

@@ -11,6 +11,7 @@ import gevent
 import pytest
 
 from execserver.box import connecting, logs, watching
+from execserver.client import ExecServerClient
 from execserver.client.event_log import Output
 from execserver.dispatch import VERBS
 from tests.box.boxes import Person
@@ -30,12 +31,11 @@ PROCESS = {
 
 
 class Visit:
-    """Runs verbs in this process, on a box that is given up at once."""
+    """Runs verbs in this process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
         self._capfd = capfd
-        monkeypatch.setattr(connecting, "_ANSWER_S", 0.05)
         monkeypatch.setattr(watching, "_LEAVE_S", 0.05)
 
     def __call__(self, liar: Liar, *words: str) -> tuple[int, str, str]:
@@ -55,6 +55,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
     """Verbs in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return Visit(monkeypatch, capfd)
+
+
+@pytest.fixture
+def hasty(run: Visit, monkeypatch: pytest.MonkeyPatch) -> Visit:
+    """The same for boxes that do not answer, and are given up at once."""
+    monkeypatch.setattr(connecting, "_ANSWER_S", 0.05)
+    return run
 
 
 def refuse(asked: Asked) -> None:
@@ -96,10 +103,10 @@ EVERY = [
 ]
 
 
-def test_a_box_that_never_answers_is_given_up(run: Visit) -> None:
+def test_a_box_that_never_answers_is_given_up(hasty: Visit) -> None:
     with Liar() as liar:
         for words in EVERY:
-            status, _, err = run(liar, *words)
+            status, _, err = hasty(liar, *words)
             assert (status, "did not answer within" in err) == (255, True), words
 
 
@@ -122,13 +129,13 @@ def test_a_box_that_stops_answering_in_a_copy_is_given_up(
             assert (status, "within" in err) == (255, True), (words, err)
 
 
-def test_a_box_that_shows_a_command_and_nothing_more_is_given_up(run: Visit) -> None:
+def test_a_box_that_shows_a_command_and_nothing_more_is_given_up(hasty: Visit) -> None:
     with Liar(session_processes=show_processes) as liar:
         for verb in JOB:
-            status, _, err = run(liar, verb, "job")
+            status, _, err = hasty(liar, verb, "job")
             assert (status, "did not answer within" in err) == (255, True), (verb, err)
     with Liar(session_processes=show_processes, session_list=show_sessions, process_watch=show_watch) as liar:
-        status, _, err = run(liar, "logs", "job")
+        status, _, err = hasty(liar, "logs", "job")
         assert (status, "did not answer within" in err) == (255, True)
 
 
@@ -217,17 +224,33 @@ def test_a_command_that_closes_without_an_exit_has_an_unknown_one(run: Visit) ->
         assert (status, "the box does not know how" in err) == (255, True)
 
 
-def test_a_copy_to_a_box_stops_when_that_floods(run: Visit) -> None:
-    def flood(asked: Asked) -> None:
-        begin(asked)
-        for seq in range(1, 40):
-            asked.output(seq, b"x" * 16_384)
+def flood(asked: Asked) -> None:
+    begin(asked)
+    for seq in range(1, 40):
+        asked.output(seq, b"x" * 16_384)
 
+
+def test_a_copy_to_a_box_stops_when_that_floods(run: Visit) -> None:
     with Liar(process_start=flood) as liar:
         Path("file").write_bytes(b"content")
         for source in ("-", "file"):
             status, _, err = run(liar, "cp", source, ":x")
-            assert (status, "what nobody asked for" in err) == (255, True)
+            assert (status, "what nobody asked for" in err) == (255, True), err
+
+
+def test_a_flood_is_the_reason_also_where_the_writer_notices_the_end_first(
+    run: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detach = ExecServerClient.detach
+
+    def detach_and_wait(client: ExecServerClient) -> None:
+        detach(client)
+        gevent.idle()  # until the other greenlet has nothing more to do
+
+    monkeypatch.setattr(ExecServerClient, "detach", detach_and_wait)
+    with Liar(process_start=flood) as liar:
+        status, _, err = run(liar, "cp", "-", ":x")
+    assert (status, "what nobody asked for" in err) == (255, True), err
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", EVIL, "y/../x", "other"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from execserver.box.descriptors import Sink
 from execserver.box.shown import shown
@@ -17,8 +17,6 @@ from execserver.leaving import write
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
-
-BROKEN_PIPE: Final = 141
 
 
 class Root(NamedTuple):

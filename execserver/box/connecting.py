@@ -24,6 +24,7 @@ from execserver.client.errors import (
     InvalidUrl,
     RegistryRefused,
     RequestFailed,
+    TokenFileUnusable,
     WaitTimeout,
 )
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
@@ -149,6 +150,8 @@ def cure_for(box: Box, error: ExecServerError) -> str:
         return target.TOKEN_CURE
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return _TRUST_CURE
+    if isinstance(error, TokenFileUnusable):
+        return error.hint
     if isinstance(error, ConnectFailed) and isinstance(box.where, Server):
         return "start `execserver --listen URL` there, and look at the URL and the network in between"
     if isinstance(box.where, Ssh) and not isinstance(error, RequestFailed):

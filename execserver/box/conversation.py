@@ -20,6 +20,7 @@ from gevent.hub import get_hub
 
 from execserver.box.connecting import patience
 from execserver.box.descriptors import Sink
+from execserver.box.interrupts import not_ignored
 from execserver.box.keyboard import Keyboard
 from execserver.box.manner import LOST, Ending, Manner
 from execserver.box.notices import Notices
@@ -225,7 +226,8 @@ class Conversation:
         """Return started watchers; a caught signal is handled in a greenlet of its own."""
         loop = get_hub().loop
         watchers = []
-        for number in (*_PASSED_ON, *(_OF_THE_TERMINAL if self._manner.terminal is not None else ())):
+        of_the_terminal = _OF_THE_TERMINAL if self._manner.terminal is not None else ()
+        for number in (*not_ignored(_PASSED_ON), *of_the_terminal):
             watcher = loop.signal(number)
             watcher.start(gevent.spawn, self._take, number)
             watchers.append(watcher)

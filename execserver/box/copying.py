@@ -7,7 +7,6 @@ Its messages are shown escaped, at most 64 KiB of them.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ import gevent
 
 from execserver.box import packing, tar
 from execserver.box.connecting import Box, patience, reaching
-from execserver.box.descriptors import Sink, Source, unwritable
+from execserver.box.descriptors import Sink, Source
 from execserver.box.progress import Progress
 from execserver.box.running import NOT_FOUND, Command, start
 from execserver.box.shown import shown
@@ -24,14 +23,13 @@ from execserver.box.tar import BadArchive, Reader
 from execserver.box.unpacking import Unpacker
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable
 from execserver.client.event_log import Output
-from execserver.leaving import Leave, failure, write
+from execserver.leaving import Leave, failure, unwritable, write
 from execserver.own_process import keep_freed_buffers
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
 
-_BY_SIGNAL: Final = 128
 _MAX_SAID: Final = 64 * 1024
 # GNU's default form has whole seconds only.
 _PACK: Final = (
@@ -95,8 +93,6 @@ class Copier:
         try:
             for source in sources:
                 self.failures += self._drain(["cat", "--", source], sink.write) != 0
-        except BrokenPipeError:
-            raise Leave(_BY_SIGNAL + signal.SIGPIPE) from None
         except OSError as error:
             raise unwritable(error) from None
         finally:

@@ -15,8 +15,6 @@ from typing import Final
 from gevent.event import AsyncResult
 from gevent.hub import get_hub
 
-from execserver.leaving import Leave, failure
-
 READ_BYTES: Final = 128 * 1024
 _TERMINAL_BYTES: Final = 4096  # the kernel keeps no more; room for more would be mapped anew for each key
 _READABLE, _WRITABLE = 1, 2
@@ -136,11 +134,6 @@ class Sink:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-
-def unwritable(error: OSError) -> Leave:
-    """Return the Leave for standard output that takes nothing more, as on a full disk."""
-    return failure(f"the output cannot be written: {error.strerror}")
 
 
 def _is_file(fd: int) -> bool:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from execserver.box.answers import BROKEN_PIPE, Answers, Root
+from execserver.box.answers import Answers, Root
 from execserver.box.connecting import Box, patience, reaching, unreachable
 from execserver.box.running import open_client, place_of
 from execserver.box.shown import shown
 from execserver.client.errors import InvalidParamsError, RequestFailed
-from execserver.leaving import Leave, write
+from execserver.leaving import Leave, unwritable, write
 from execserver.protocol.files import FsWalkError
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _searched(
                 return look(client, answers)
             except RequestFailed as error:
                 raise Leave(failed, stderr=f"Error: {shown(error.message, 1000)}\n") from None
-    except BrokenPipeError:
-        return BROKEN_PIPE
+    except OSError as error:
+        raise unwritable(error, failed) from None
     finally:
         answers.close()
         client.close()

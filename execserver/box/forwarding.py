@@ -24,6 +24,7 @@ from gevent.server import StreamServer
 from execserver.box import socks
 from execserver.box.connecting import Box, asking, patience, told, unreachable
 from execserver.box.forwards import Forward, Place
+from execserver.box.interrupts import not_ignored
 from execserver.box.notices import Notices
 from execserver.box.running import open_client
 from execserver.box.shown import shown
@@ -69,7 +70,7 @@ class Forwarder:
             for forward in there:
                 self._listen_there(forward)
             self._client.watch_connection(self._notices.changed)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in not_ignored((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
                 watcher = get_hub().loop.signal(number)
                 watcher.start(self._end.set, _BY_SIGNAL + number)
                 watchers.append(watcher)

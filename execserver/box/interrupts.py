@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,13 +16,19 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BY_SIGNAL: Final = 128
 
 
+def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Return those that this program was not started to ignore, as `nohup` has it for SIGHUP.
+
+    To be asked before a handler is installed.
+    """
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
     """Within it the first of these signals raises a Leave with 128 and its number; a second one kills."""
     worker = getcurrent()
-    wanted = [
-        number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN
-    ]  # as under nohup
+    wanted = not_ignored(_ENDING)
     watchers = [get_hub().loop.signal(number) for number in wanted]
 
     def stop() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from execserver.box.connecting import Box, asking, patience, reaching, unreachable
-from execserver.box.descriptors import Sink, unwritable
+from execserver.box.descriptors import Sink
 from execserver.box.kept import find
 from execserver.box.notices import telling
 from execserver.box.shown import shown
@@ -16,7 +15,7 @@ from execserver.box.watching import lasting_client, leave
 from execserver.client.errors import WaitTimeout
 from execserver.client.event_log import Output, ReadState
 from execserver.client.recovery import SessionState
-from execserver.leaving import write
+from execserver.leaving import unwritable, write
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BY_SIGNAL: Final = 128
 _BEYOND: Final = 2**62  # a seq that no process reaches
 _PAGE_BYTES: Final = 1024 * 1024
 _POLL_S: Final = 20.0
@@ -147,8 +145,6 @@ def _print(earlier: Iterable[Output], later: Iterable[Output]) -> int:
         for outputs in (earlier, later):
             for output in outputs:
                 (stderr if output.stream == "stderr" else stdout).write(output.data)
-    except BrokenPipeError:
-        return _BY_SIGNAL + signal.SIGPIPE
     except WaitTimeout:
         raise  # an OSError, too
     except OSError as error:

@@ -12,7 +12,7 @@ from execserver.box.comparing import Plan
 from execserver.box.nodes import Tree
 from execserver.box.progress import Progress, amount
 from execserver.box.shown import shown
-from execserver.leaving import write
+from execserver.leaving import put, write
 
 _MAX_TOLD: Final = 200  # failures of one sync that are told one by one
 
@@ -74,7 +74,7 @@ class Report:
         self.failures += 1
         self.failed_names.add(name)
         if self._lines:
-            self._line({"action": "failed", "path": _text(name), "error": text})
+            write(1, _line({"action": "failed", "path": _text(name), "error": text}))
         elif self.failures <= _MAX_TOLD:
             self._progress.close()
             write(2, f"execserver: {shown(name or self._top, 300)}: {shown(text, 300)}\n")
@@ -105,30 +105,29 @@ class Report:
             self.say(f"... and {self.failures - _MAX_TOLD} more")
         if self._lines:
             counts = {"files": files, "bytes": size, "equal": plan.equal, "deleted": removed}
-            self._line({"action": "summary", **counts, "failed": self.failures, "dry_run": self._dry})
+            put(_line({"action": "summary", **counts, "failed": self.failures, "dry_run": self._dry}))
         elif not (self._quiet or self._brief):
             would = "would be " if self._dry else ""
             more = f"; {self.failures} failed" if self.failures else ""
-            write(
-                1,
+            put(
                 f"{files} {'file' if files == 1 else 'files'} ({amount(size)}) {would}copied, "
                 f"{removed} {would}deleted; {plan.equal} were equal{more}\n",
             )
 
     def _step(self, action: str, name: bytes, **more: object) -> None:
         if self._lines:
-            self._line({"action": action, "path": _text(name), **more})
+            put(_line({"action": action, "path": _text(name), **more}))
             return
         text = f"{action:<6}  {shown(name, 4096) or '.'}"
         if action == "link":
             text += f" -> {shown(str(more['target']), 4096)}"
-        write(1, text + "\n")
+        put(text + "\n")
 
-    @staticmethod
-    def _line(record: dict[str, object]) -> None:
-        import json  # late: for programs only
 
-        write(1, json.dumps(record) + "\n")
+def _line(record: dict[str, object]) -> str:
+    import json  # late: for programs only
+
+    return json.dumps(record) + "\n"
 
 
 def _text(name: bytes) -> str:

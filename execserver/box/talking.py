@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,7 @@ from execserver.box.notices import tell_end
 from execserver.box.running import Command, login_shell, open_client, params_ahead, start
 from execserver.box.shown import shown
 from execserver.box.watching import leave
-from execserver.leaving import write
+from execserver.leaving import put, write
 
 if TYPE_CHECKING:
     from execserver.box.terminal import Terminal
@@ -53,7 +52,7 @@ def run_detached(box: Box, command: Command, stay: Stay) -> int:
         leave(client)
         raise
     client.detach()
-    sys.stdout.write(f"{stay.name or process.process_id[:8]}\n")
+    put(f"{stay.name or process.process_id[:8]}\n")
     return 0
 
 

@@ -47,6 +47,8 @@ def of_text(text: str | None, environ: Mapping[str, str], own_command: Sequence[
     `own_command` starts the private server.  Raises BadBox, also for a boxes file
     that cannot be used.
     """
+    if text == "":  # a variable that is not set: what was meant for a box must not happen here
+        raise BadBox("the box is empty", "name a box; leave the word out for the default one, or none")
     given = text if text is not None else environ.get(BOX_VARIABLE, "")
     if not given:
         return Box("this machine", Own((*own_command, "--listen", "stdio")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from execserver.client.errors import ConnectFailed, InvalidUrl
+from execserver.client.errors import InvalidUrl, TokenFileUnusable
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.urls import Address
 
@@ -12,7 +12,7 @@ _MAX_TOKEN_BYTES: Final = 16 * 1024  # more fits no request head
 
 
 def headers_for(address: Address, options: ExecServerClientConnectOptions) -> dict[str, str]:
-    """Return the headers of the upgrade, the token among them; raise InvalidUrl, ConnectFailed.
+    """Return the headers of the upgrade, the token among them; raise InvalidUrl, TokenFileUnusable.
 
     A token file is read for each connection, so that a token can be replaced while a client lives.
     """
@@ -29,14 +29,14 @@ def headers_for(address: Address, options: ExecServerClientConnectOptions) -> di
 
 
 def token_in(path: str) -> str:
-    """Return the token that a file holds.  Raises `ConnectFailed`, and `InvalidUrl` for what is no token."""
+    """Return the token in a file.  Raises `TokenFileUnusable`, and `InvalidUrl` for what is no token."""
     try:
         with open(path, "rb") as file:
             data = file.read(_MAX_TOKEN_BYTES + 1)
     except OSError as error:
-        raise ConnectFailed(f"cannot read the token file {path}: {error.strerror}") from None
+        raise TokenFileUnusable(f"cannot read the token file {path}: {error.strerror}") from None
     if len(data) > _MAX_TOKEN_BYTES:
-        raise ConnectFailed(f"the token file {path} is too large")
+        raise TokenFileUnusable(f"the token file {path} is too large")
     token = data.decode("ascii", "replace").strip()
     if not token.isascii() or not token.isprintable() or not token:
         raise InvalidUrl(f"the token file {path} holds no token")

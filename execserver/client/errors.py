@@ -93,6 +93,15 @@ class ConnectFailed(TransportClosed):
         return "start `execserver --listen URL` there, and look at the URL and the network in between"
 
 
+class TokenFileUnusable(ConnectFailed):
+    """The file with the token cannot be read, or is too large to hold one."""
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return "name a file that you can read and that has the token on one line"
+
+
 class StartFailed(ConnectFailed):
     """The program that was to be the server could not be started, or ended before it answered."""
 

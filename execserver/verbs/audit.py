@@ -11,7 +11,7 @@ from execserver.arguments import Mistake, Program, read_table
 from execserver.audit.cast import cast
 from execserver.audit.reading import NotIntact, records, verify
 from execserver.audit.recording import NoRecording, read
-from execserver.leaving import Leave, failure, until_left
+from execserver.leaving import Leave, failure, put, until_left
 from execserver.protocol.errors import os_error_text
 
 TYPE_CHECKING = False
@@ -121,8 +121,7 @@ def _show(given: list[str]) -> int:
         if "--session" in options and not _is_of(record, options["--session"]):
             continue
         line = json.dumps(record) if "--json" in options else _line(record)
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        put(f"{line}\n")
     return 0
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from execserver.arguments import Mistake, Program, read_table
-from execserver.leaving import Leave, failure, until_left
+from execserver.leaving import Leave, failure, put, until_left
 
 HELP = """\
 Give boxes names, and see which of them answer. A box is a machine on which `execserver run` and `shell` work.
@@ -118,5 +118,5 @@ def _list(given: list[str]) -> int:
     from execserver.box import survey
 
     states = survey.ask([*found.values()])
-    sys.stdout.write(survey.as_json(states) if "--json" in options else survey.as_table(states))
+    put(survey.as_json(states) if "--json" in options else survey.as_table(states))
     return 0 if all(state.error is None for state in states) else 1

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 from execserver.arguments import Mistake, Option, Program, read_table
-from execserver.leaving import until_left, write
+from execserver.leaving import put, until_left
 
 HELP = """\
 Print what a shell needs to complete verbs, options and boxes.
@@ -110,7 +110,7 @@ def _main() -> int:
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish, "boxes": _boxes}
     if shell not in makers:
         raise program.mistaken(Mistake(f"invalid value '{shell}': bash, zsh, fish or boxes"))
-    write(1, makers[shell]())
+    put(makers[shell]())
     return 0
 
 

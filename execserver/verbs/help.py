@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from execserver.arguments import Mistake, Program, read_table
-from execserver.leaving import failure, until_left, write
+from execserver.leaving import failure, put, until_left
 from execserver.version import __version__
 
 HELP = """\
@@ -65,7 +65,7 @@ def _main() -> int:
     verb = parsed.operands[0] if parsed.operands else None
     found = text(GENERAL) if verb is None else text_about(verb)
     if "--man" not in parsed.options:
-        write(1, found)
+        put(found)
         return 0
     from execserver.verbs.man_page import manual_page
     from execserver.verbs.pager import show

@@ -6,6 +6,7 @@ import sys
 import time
 
 from execserver.arguments import Mistake, Program
+from execserver.leaving import put
 from execserver.verbs.boxed import box_and_name, box_of, ended, only_box, program
 
 _BOX = """\
@@ -110,7 +111,7 @@ def _ps() -> int:
     box = only_box(found, parsed)
     from execserver.box import listing
 
-    sys.stdout.write(listing.listed(box_of(box, parsed), as_json="--json" in parsed.options))
+    put(listing.listed(box_of(box, parsed), as_json="--json" in parsed.options))
     return 0
 
 

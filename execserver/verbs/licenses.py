@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from execserver.leaving import until_left, write
+from execserver.leaving import put, until_left
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.verbs.usage import verb
 
@@ -30,10 +30,10 @@ def _main() -> int:
     verb(VERB).parse(sys.argv[1:])
     folder = ExecServerRuntimePaths.detect().program_folder()
     if ExecServerRuntimePaths.unpacked_folder() is None:
-        write(1, _installed() or _read(os.path.join(folder, "LICENSE")))
-        write(1, _NOTHING_CARRIED)
+        put(_installed() or _read(os.path.join(folder, "LICENSE")))
+        put(_NOTHING_CARRIED)
     else:
-        write(1, _read(os.path.join(folder, PAGE)))
+        put(_read(os.path.join(folder, PAGE)))
     return 0
 
 

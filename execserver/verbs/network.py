@@ -8,7 +8,7 @@ import sys
 from execserver.arguments import Mistake, Program, read_table
 from execserver.audit.reading import NotIntact
 from execserver.egress.machine_rules import cure
-from execserver.leaving import Leave, failure, until_left
+from execserver.leaving import Leave, failure, put, until_left
 from execserver.protocol.errors import os_error_text
 from execserver.verbs.audit import moment, printable, read_log
 
@@ -77,8 +77,7 @@ def _log(given: list[str]) -> int:
         if "--refused" in options and record.get("decision") == "allow":
             continue
         line = json.dumps(record) if "--json" in options else _line(record)
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        put(f"{line}\n")
     return 0
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 
-from execserver.leaving import write
+from execserver.leaving import put
 
 
 def show(page: str, text: str) -> None:
     """Show a page in roff, or the text that it was made of where no program can format it."""
     if not os.isatty(1):
-        write(1, page)
+        put(page)
     elif not _formatted(page):
-        write(1, text)
+        put(text)
 
 
 def _formatted(page: str) -> bool:

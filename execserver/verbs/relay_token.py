@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 
 from execserver.arguments import Mistake, Program, missing, read_table
-from execserver.leaving import Leave, failure
+from execserver.leaving import Leave, failure, put
 from execserver.verbs import relay_engine
 
 TYPE_CHECKING = False
@@ -114,8 +114,7 @@ def _create(given: list[str]) -> int:
                 engine.add(token)
     except ValueError as error:
         raise failure(str(error)) from None
-    sys.stdout.write(f"{text}\n")  # the token alone, so that a script can read it
-    sys.stdout.flush()
+    put(f"{text}\n")  # the token alone, so that a script can read it
     note = f"token {token.id} for environment {token.environment_id}, role {token.role}, in {place}"
     sys.stderr.write(f"{note}; it is shown this once\n")
     return 0

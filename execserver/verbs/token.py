@@ -13,7 +13,7 @@ import sys
 import time
 
 from execserver.arguments import Mistake, Parsed, Program, read_table
-from execserver.leaving import Leave, failure, until_left
+from execserver.leaving import Leave, failure, put, until_left
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ def _named_folder(text: str) -> bytes:
 
 
 def _print(token: str) -> None:
-    sys.stdout.write(f"{token}\n")
-    sys.stdout.flush()
+    put(f"{token}\n")
 
 
 def _members(token: Issued, now: float) -> dict[str, object]:

@@ -137,3 +137,16 @@ def test_wrong_usage_exits_with_2(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert mistaken(words, monkeypatch, capfd).startswith("error: ")
+
+
+def test_a_full_disk_is_told_and_is_not_taken_for_no_match(box: Person, tmp_path: Path) -> None:
+    (tmp_path / "top" / "long").write_text("second\n" * 900)
+    for words, status in (
+        (("find", str(tmp_path / "top")), 1),
+        (("grep", "second", str(tmp_path / "top")), 2),
+    ):
+        with open("/dev/full", "wb") as full:
+            searching = box.start(*words, stdout=full)
+            errors = searching.communicate(timeout=30)[1]
+        told = b"Error: the output cannot be written: No space left on device\n"
+        assert (searching.returncode, errors) == (status, told)

@@ -160,6 +160,26 @@ def test_a_box_that_is_not_there_is_told_with_a_cure(person: Person) -> None:
         assert cure in done.stderr.decode(), done.stderr
 
 
+def test_an_empty_box_is_not_this_machine(person: Person) -> None:
+    for words in (("run", "", "--", "touch", "here"), ("find", "--box", "", ":.")):
+        done = person.run(*words)
+        assert done.returncode == 255
+        assert done.stderr.startswith(b"Error: the box is empty\n  What to do: name a box;")
+    assert not (person.home / "here").exists()
+    assert person.run("run", "--", "true", EXECSERVER_BOX="").returncode == 0
+
+
+def test_a_token_file_that_cannot_be_read_is_what_is_to_be_mended(
+    person: Person, server: ServerProcess
+) -> None:
+    done = person.run("run", server.url, "--token-file", "/no/such", "--", "true")
+    assert done.returncode == 255
+    assert done.stderr.endswith(
+        b"cannot read the token file /no/such: No such file or directory\n"
+        b"  What to do: name a file that you can read and that has the token on one line\n"
+    )
+
+
 @pytest.mark.long
 def test_much_goes_through_unchanged_both_ways(person: Person, server: ServerProcess) -> None:
     data = os.urandom(1 << 16) * 160  # 10 MiB

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from execserver.client.credentials import headers_for
-from execserver.client.errors import ConnectFailed, InvalidUrl
+from execserver.client.errors import InvalidUrl, TokenFileUnusable
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.urls import parse_url
 
@@ -48,9 +48,9 @@ def test_what_no_header_can_hold_is_refused_without_showing_it(token: str) -> No
 
 
 def test_a_token_file_that_cannot_be_read_or_is_too_large_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConnectFailed, match="cannot read the token file"):
+    with pytest.raises(TokenFileUnusable, match="cannot read the token file"):
         shown("ws://127.0.0.1:1", token_file=str(tmp_path / "none"))
-    with pytest.raises(ConnectFailed, match="too large"):
+    with pytest.raises(TokenFileUnusable, match="too large"):
         shown("ws://127.0.0.1:1", token_file="/dev/zero")
 
 

@@ -16,6 +16,7 @@ from gevent.event import AsyncResult
 from gevent.hub import get_hub
 
 from execserver.box.connecting import reaching
+from execserver.box.interrupts import not_ignored
 from execserver.box.web import pages
 from execserver.box.web.answers import page, upgrade
 from execserver.box.web.boxes import Boxes
@@ -65,7 +66,7 @@ class Console:
         try:
             with reaching(self.boxes.default):
                 self.boxes.link(self.boxes.default.name).open(may_ask=True)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in not_ignored((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
                 watcher = get_hub().loop.signal(number)
                 watcher.start(end.set, _BY_SIGNAL + number)
                 watchers.append(watcher)

@@ -65,7 +65,8 @@ def _initialized(call: Call, params: InitializeParams) -> Reply:
             session.identity.name,
         )
 
-    return Reply(result, begin)
+    # What was kept for a session that is resumed leaves together with the answer.
+    return Reply(result, begin, leaves_first=not resumed)
 
 
 def _opened(call: Call, params: InitializeParams) -> Session:

@@ -72,6 +72,7 @@ def test_the_answer_leaves_before_the_log_is_written(
     with caplog.at_level("INFO", "execserver"):
         reply = client.answer("initialize", {"clientName": "x"})
         assert isinstance(reply, Reply)
+        assert reply.leaves_first
         released = []
         client.sink.release = lambda: released.append(len(caplog.records))  # type: ignore[method-assign]
         reply.then()

@@ -12,13 +12,14 @@ from typing import NoReturn
 
 import gevent
 
+from execserver.remote.admission import Serve
 from execserver.remote.config import RemoteEnvironmentConfig
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import one_line
 from execserver.remote.registering import Registering
 from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, UpgradeRefused
 from execserver.remote.rendezvous_urls import shown
-from execserver.remote.streams import Serve, StreamTable
+from execserver.remote.streams import StreamTable
 from execserver.remote.tools import Tools
 
 _log = logging.getLogger(__name__)

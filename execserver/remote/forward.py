@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from gevent import Greenlet, spawn
 from gevent.event import Event
@@ -70,11 +71,11 @@ class Forwarder:
         self._destination = destination
         self._connector = RendezvousConnector(os.environ if environ is None else environ)
 
-    def serve(self, transport: RelayTransport) -> None:
-        """Take a new stream; does not wait."""
+    def serve(self, transport: RelayTransport) -> Callable[[], None]:
+        """Take a new stream, and return what connects it once it begins; neither waits."""
         bridge = _Bridge(transport)
-        transport.start(bridge)
-        bridge.start(self._connect)
+        transport.deliver_to(bridge)
+        return partial(bridge.start, self._connect)
 
     def _connect(self) -> RendezvousSocket:
         return RendezvousSocket.connect(

@@ -79,10 +79,18 @@ class RelayTransport:
         """False once the stream ends or has ended."""
         return not (self._over or self._closing)
 
-    def start(self, receiver: Receiver) -> None:
-        """Start: queue the answer to the handshake for writing."""
+    def deliver_to(self, receiver: Receiver) -> None:
+        """Have a receiver for what will arrive, and for the end."""
         self._receiver = receiver
+
+    def start(self) -> None:
+        """Start: queue the answer to the handshake for writing."""
+        self._stream.open()
         self._want_turn()
+
+    def abandon(self) -> None:
+        """End without having started; the peer is told nothing."""
+        self._finish(reset=False)
 
     def receive(self, frame: RelayFrame) -> None:
         """Take a frame of this stream."""

@@ -57,11 +57,11 @@ class RemoteServing(Running):
         assert isinstance(self._executor, RemoteExecutor)
         return self._beginning.pack(self._executor.stream_ids, out)
 
-    def _serve_stream(self, transport: RelayTransport) -> None:
+    def _serve_stream(self, transport: RelayTransport) -> Callable[[], None]:
         call = self._make_call(transport.outbox)
         connection = connection_over(transport, call, partial(self.open.discard, transport))
-        self.open.add(transport, connection)
-        transport.start(connection)
+        transport.deliver_to(connection)
+        return partial(self.open.add, transport, connection)
 
     def _serve_plain(self, transport: PlainTransport) -> Connection:
         return connection_over(transport, self._make_call(transport.outbox))

@@ -11,23 +11,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import gevent
 from gevent.hub import get_hub
 
+from execserver.remote.admission import Admission, EntropyAhead, Serve
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
 from execserver.remote.registry import AuthenticationRejected, Rejected
 from execserver.remote.registry_answers import Registration
 from execserver.remote.relay_transport import RelayTransport
-from execserver.wire.noise import (
-    MAX_AUTHORIZATION_BYTES,
-    REJECTED,
-    HandshakeFailed,
-    Responder,
-    SystemEntropy,
-    prologue,
-)
+from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, HandshakeFailed, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.relay_frames import (
     RESET_PROTOCOL_ERROR,
@@ -54,13 +49,12 @@ VALIDATION_S = 10.0
 TOLD_AFTER_S = 0.005  # the log line of an arrival waits so long, and the first answers need not wait for it
 
 Validate = Callable[[str, PublicKeys, str, str], None]
-Serve = Callable[[RelayTransport], None]
 
 
 class StreamTable:
     """The streams.  `registration` is replaced at each new registration, `writer` with each WebSocket.
 
-    `validate` asks the registry and raises `Rejected`; `serve` starts a connection over a new stream.
+    `validate` asks the registry and raises `Rejected`.
     """
 
     def __init__(
@@ -151,8 +145,9 @@ class StreamTable:
 
     def ended(self, transport: RelayTransport, *, reset: bool) -> None:
         """Remove a stream, whose id may be used again; with `reset` report its end to the peer."""
-        if self._active.pop(transport.stream_id, None) is None:
-            return
+        if self._active.get(transport.stream_id) is not transport:
+            return  # it was never let in
+        del self._active[transport.stream_id]
         if reset:
             self._reset(transport.stream_id)
         self._arrivals.tell()  # first, so that the log has its arrival before its end
@@ -213,42 +208,47 @@ class StreamTable:
         question.start()
 
     def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
-        # Made while the registry is asked, since it takes a millisecond of CPU; sent only after its yes.
-        answer = _Answer(stream_id, responder)
-        get_hub().loop.run_callback(answer.prepare)
-        rejected: Rejected | None = None
+        admission = Admission(responder, partial(self._transport, stream_id), self._serve)
+        # Made ready while the registry is asked, since that takes CPU; opened only after its yes.
+        get_hub().loop.run_callback(admission.prepare)
+        try:
+            self._decide(stream_id, admission, self._judged(harness, authorization, stream_id))
+        finally:
+            admission.close()
+
+    def _judged(self, harness: PublicKeys, authorization: str, stream_id: str) -> Rejected | None:
+        """Ask the registry; return why it refuses the harness, None if it lets it in."""
         try:
             # It covers the headers, too: refreshing a token for them has a longer limit of its own.
             with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
                 self._validate(self.registration.registration_id, harness, authorization, stream_id)
-        except Rejected as error:
-            rejected = error.with_traceback(None)
+        except Rejected as rejected:
+            return rejected.with_traceback(None)
+        return None
+
+    def _decide(self, stream_id: str, admission: Admission, rejected: Rejected | None) -> None:
         # Cancelled meanwhile, or replaced.  The current greenlet is not kept in a name: a traceback may keep
         # this frame alive, and the frame would then keep the greenlet.
         if self._pending.get(stream_id) is not gevent.getcurrent():
             return
         del self._pending[stream_id]
         if isinstance(rejected, AuthenticationRejected):
-            self._fail(stream_id, str(rejected), answer.rejection())
+            self._fail(stream_id, str(rejected), admission.rejection())
         elif rejected is not None:
             self._fail(stream_id, str(rejected))
-        else:
-            self._let_in(stream_id, answer)
-
-    def _let_in(self, stream_id: str, answer: _Answer) -> None:
         # Checked again: up to `MAX_PENDING` others may have been let in while the registry was asked.
-        if self.count >= MAX_ACTIVE:
+        elif self.count >= MAX_ACTIVE:
             self._reset(stream_id)
-            return
-        stream = answer.stream(numbered=self._numbered)
-        if stream is None:
-            self._fail(stream_id, f"its handshake failed: {answer.failure}")
-            return
-        transport = RelayTransport(stream, self, self._clock)
-        self._active[stream_id] = transport
-        self._serve(transport)
-        transport.flush()  # from this greenlet: the harness gets its answer without a switch to the writer
-        self._arrivals.tell_soon(stream_id, self.count)
+        elif (transport := admission.open()) is None:
+            self._fail(stream_id, f"its handshake failed: {admission.failure}")
+        else:
+            self._active[stream_id] = transport
+            transport.flush()  # from this greenlet: the harness has its answer without a switch to the writer
+            self._arrivals.tell_soon(stream_id, self.count)
+
+    def _transport(self, stream_id: str, responder: Responder) -> RelayTransport:
+        stream = ExecutorStream(stream_id, responder, numbered=self._numbered)
+        return RelayTransport(stream, self, self._clock)
 
     def _fail(self, stream_id: str, reason: str, rejection: Handshake | None = None) -> None:
         """Refuse a handshake, by a reset or with a `rejection`, and count the failure."""
@@ -283,25 +283,6 @@ class StreamTable:
             self._cancel(stream_id)
 
 
-class EntropyAhead(SystemEntropy):
-    """Has the keys of one more handshake ready: making them is a third of what an answer takes."""
-
-    __slots__ = ("spare",)
-
-    def __init__(self) -> None:
-        self.spare: StaticKeys | None = None
-
-    def ephemeral(self) -> StaticKeys:
-        """See `SystemEntropy`; every pair is for one handshake."""
-        spare, self.spare = self.spare, None
-        return super().ephemeral() if spare is None else spare
-
-    def make_ahead(self) -> None:
-        """Make what the next handshake needs, unless it is there."""
-        if self.spare is None:
-            self.spare = super().ephemeral()
-
-
 class _Arrivals:
     """Logs arrivals of harnesses a moment later, so that their first answers do not wait for the log.
 
@@ -325,40 +306,3 @@ class _Arrivals:
         for stream_id, count in untold.items():
             _log.info("a harness connected (%s); %d connected", one_line(stream_id), count)
         self._rest()
-
-
-class _Answer:
-    """The answer to a handshake, made ready before it is known which one it is."""
-
-    __slots__ = ("_responder", "_stream_id", "failure")
-
-    def __init__(self, stream_id: str, responder: Responder) -> None:
-        self.failure = ""
-        self._stream_id = stream_id
-        self._responder = responder
-
-    def prepare(self) -> None:
-        """Do what takes long.  Does not wait; a second call does nothing."""
-        try:
-            self._responder.prepare_message2()
-        except HandshakeFailed as error:
-            self.failure = str(error)
-
-    def stream(self, *, numbered: bool) -> ExecutorStream | None:
-        """Return the stream that lets the harness in; None if the handshake failed."""
-        self.prepare()
-        try:
-            if self.failure:
-                return None
-            return ExecutorStream(self._stream_id, self._responder, numbered=numbered)
-        except HandshakeFailed as error:
-            self.failure = str(error)
-            return None
-
-    def rejection(self) -> Handshake | None:
-        """Return the frame that says that the registry refuses the harness; None if the handshake failed."""
-        self.prepare()
-        try:
-            return None if self.failure else Handshake(self._responder.write_message2(REJECTED))
-        except HandshakeFailed:
-            return None

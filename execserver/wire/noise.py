@@ -49,6 +49,7 @@ TAG_BYTES: Final = 16
 # A static key is sent as two sealed halves, each with a tag of its own; ephemeral keys are sent in the clear.
 _S_BYTES: Final = X25519_BYTES + TAG_BYTES, MLKEM_PUBLIC_BYTES + TAG_BYTES
 _E_BYTES: Final = X25519_BYTES, MLKEM_PUBLIC_BYTES
+_EPHEMERAL: Final = "the peer's ephemeral key"
 # The shortest messages: their payloads may be empty.
 MESSAGE1_BYTES: Final = MLKEM_CIPHERTEXT_BYTES + sum(_E_BYTES) + sum(_S_BYTES) + TAG_BYTES
 MESSAGE2_BYTES: Final = 2 * MLKEM_CIPHERTEXT_BYTES + TAG_BYTES + sum(_E_BYTES) + TAG_BYTES
@@ -156,22 +157,24 @@ class _Handshake:
         x25519, mlkem768 = (reader.take(size) for size in _E_BYTES)
         self.state.mix_hash(x25519)
         self.state.mix_hash(mlkem768)
-        return _known(x25519, mlkem768, "the peer's ephemeral key")
+        return PublicKeys(x25519, mlkem768)
 
     def _finish(self) -> None:
-        # Read before `split`, which clears the state.
         self.handshake_hash = self.state.h
-        self._ciphers = self.state.split()
+        self._ciphers = self._ciphers or self.state.split()
+        self.state.clear()
 
     def _cipher(self, of_responder: bool) -> TransportCipher:
-        if self._ciphers is None:
+        # They may be there before the last payload is written or checked.
+        if self._ciphers is None or not self.handshake_hash:
             raise HandshakeFailed("the handshake is not complete")
         return self._ciphers[of_responder]
 
 
-def _known(x25519: bytes, mlkem768: bytes, whose: str) -> PublicKeys:
+def _check(key: PublicKeys, whose: str) -> None:
+    """Load a key, which checks it.  Raises `HandshakeFailed`."""
     try:
-        return PublicKeys.from_bytes(x25519, mlkem768)
+        key.load()
     except InvalidKeyObject:
         raise HandshakeFailed(f"{whose} is none") from None
 
@@ -229,7 +232,9 @@ class Initiator(_Handshake):
         ciphertext = state.decrypt_and_hash(sealed, "the executor's second ciphertext")
         state.mix_key_and_hash(self._decapsulate(self._static, ciphertext))
         # The ML-KEM half of the executor's ephemeral key is sent, but no token uses it.
-        theirs = self._read_e(reader).x25519_key
+        ephemeral = self._read_e(reader)
+        _check(ephemeral, _EPHEMERAL)
+        theirs = ephemeral.x25519_key
         self._mix_dh(self._ephemeral.x25519, theirs)  # ee
         self._mix_dh(self._static.x25519, theirs)  # se
         payload = state.decrypt_and_hash(reader.rest(), "the executor's payload")
@@ -263,7 +268,8 @@ class Responder(_Handshake):
     def read_message1(self, message: bytes) -> tuple[PublicKeys, bytes]:
         """Return the harness's public key and its authorization.  Raises `HandshakeFailed`.
 
-        The key is proven here, by `ss`; whether it may connect is for the registry to say.
+        The key is proven here, by `ss`; whether it may connect is for the registry to say.  The ML-KEM halves
+        of the harness's keys are checked by `prepare_message2`, the first that uses them.
         """
         try:
             return self._read_message1(message)
@@ -279,7 +285,7 @@ class Responder(_Handshake):
         ephemeral = self._read_e(reader)
         self._mix_dh(self._static.x25519, ephemeral.x25519_key)  # es
         own = [state.decrypt_and_hash(reader.take(size), "the harness's key") for size in _S_BYTES]
-        static = _known(own[0], own[1], "the harness's key")
+        static = PublicKeys(*own)
         self._mix_dh(self._static.x25519, static.x25519_key)  # ss
         payload = state.decrypt_and_hash(reader.rest(), "the authorization")
         self._peer = ephemeral, static
@@ -288,7 +294,7 @@ class Responder(_Handshake):
     def write_message2(self, payload: bytes = b"") -> bytes:
         """Return the second message; the ciphers are ready then.
 
-        Raises `HandshakeFailed` unless a first message was read.
+        Raises `HandshakeFailed` as `prepare_message2` does.
         """
         self.prepare_message2()
         message = self._prepared + self.state.encrypt_and_hash(payload)
@@ -296,12 +302,24 @@ class Responder(_Handshake):
         return message
 
     def prepare_message2(self) -> None:
-        """Make all of the second message but its payload, which takes a millisecond of CPU."""
+        """Make all of the second message but its payload, and the ciphers: nearly all of the work.
+
+        Raises `HandshakeFailed` unless a first message was read, or if its keys are none.
+        """
         if self._prepared:
             return
         if self._peer is None:
             raise HandshakeFailed("there is nothing to answer")
-        state, (ephemeral, static) = self.state, self._peer
+        try:
+            self._prepare(*self._peer)
+        except HandshakeFailed:
+            self.clear()
+            raise
+
+    def _prepare(self, ephemeral: PublicKeys, static: PublicKeys) -> None:
+        _check(ephemeral, _EPHEMERAL)
+        _check(static, "the harness's key")
+        state = self.state
         ciphertext, secret = self._entropy.encapsulate(ephemeral)
         state.mix_hash(ciphertext)
         state.mix_key(secret)
@@ -314,12 +332,14 @@ class Responder(_Handshake):
         message += self._write_e(own)
         self._mix_dh(own.x25519, ephemeral.x25519_key)  # ee
         self._mix_dh(own.x25519, static.x25519_key)  # se
+        self._ciphers = state.split()
         self._prepared = message
 
     def clear(self) -> None:
         """Overwrite the keys of a handshake that will not be answered."""
         self.state.clear()
-        self._peer = None
+        self._peer = self._ciphers = None
+        self._prepared = b""
 
     @property
     def send(self) -> TransportCipher:

@@ -75,9 +75,12 @@ class PublicKeys(_PublicBytes):
     def from_bytes(cls, x25519: bytes, mlkem768: bytes) -> Self:
         """Return the keys after checking them.  Raises `InvalidKeyObject`."""
         keys = cls(x25519, mlkem768)
-        # Loaded at once, so that a bad key is refused here and not in the middle of a handshake.
-        _ = keys.x25519_key, keys.mlkem768_key
+        keys.load()  # at once, so that a bad key is refused here and not in the middle of a handshake
         return keys
+
+    def load(self) -> None:
+        """Have both halves ready for use, which checks them.  Raises `InvalidKeyObject`."""
+        _ = self.x25519_key, self.mlkem768_key
 
     # Cached in the `__dict__` that this subclass of a named tuple has; equality and hash see the bytes only.
     @cached_property

@@ -100,12 +100,14 @@ class SymmetricState:
         return plaintext
 
     def split(self) -> tuple[TransportCipher, TransportCipher]:
-        """Return the ciphers for what initiator and responder send, in this order; clear all keys here."""
+        """Return the ciphers for what initiator and responder send, in this order.
+
+        The last payload of the handshake may be sealed or opened after that: it changes `h` alone.
+        """
         first, second = _hkdf(self.ck, b"", 2)
         ciphers = TransportCipher(first), TransportCipher(second)
         # The ciphers hold copies of their keys.
         wipe(first, second)
-        self.clear()
         return ciphers
 
     # Both ends call it for a handshake that failed, too.

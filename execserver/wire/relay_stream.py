@@ -109,20 +109,24 @@ class HarnessStream(RelayStream):
 
 
 class ExecutorStream(RelayStream):
-    """The executor's end, made once the registry has let the harness in; begins with the second message."""
+    """The executor's end, opened once the registry has let the harness in; begins with the second message."""
 
     def __init__(
         self, stream_id: str, responder: Responder, *, announce: bool = True, numbered: bool = False
     ) -> None:
-        """Answer the first message, which `responder` has read already.  Raises `HandshakeFailed`.
+        """Take a responder that has read the first message; nothing is answered before `open`.
 
         With `numbered` a peer whose first record has the number 1 is answered as `acknowledged_records` says.
         """
         super().__init__(stream_id, announce=announce)
         self._may_be_numbered = numbered
-        self._control.append(Handshake(responder.write_message2()))
-        self._sender = RecordSender(responder.send)
-        self._receiver = RecordReceiver(responder.receive)
+        self._responder = responder
+
+    def open(self) -> None:
+        """Answer the first message.  Raises `HandshakeFailed`."""
+        self._control.append(Handshake(self._responder.write_message2()))
+        self._sender = RecordSender(self._responder.send)
+        self._receiver = RecordReceiver(self._responder.receive)
 
     def feed(self, frame: RelayFrame, now: float) -> list[bytes]:
         """Take a frame of this stream; return the messages that are complete now.  Raises `StreamError`."""

@@ -130,6 +130,7 @@ class FakeExecutor:
             self._send(encode_frame(RelayFrame(stream_id, Handshake(responder.write_message2(REJECTED)))))
             return
         self.streams[stream_id] = ExecutorStream(stream_id, responder, announce=self.reliable)
+        self.streams[stream_id].open()
 
     def _answer(self, stream: ExecutorStream, message: dict[str, Any]) -> None:
         method = message["method"]

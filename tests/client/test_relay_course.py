@@ -81,6 +81,7 @@ class Ends:
             responder = Responder(EXECUTOR, prologue("env-1", "reg-1", frame.stream_id))
             responder.read_message1(frame.body.payload)
             self.executor = ExecutorStream(frame.stream_id, responder, announce=self._reliable)
+            self.executor.open()
         elif self.executor is not None:
             self.executor.feed(frame, now)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import gevent
 
@@ -49,7 +50,7 @@ class Client:
         self.transport = transport
         self.messages: list[bytes] = []
         self.has_ended = False
-        transport.start(self)
+        transport.deliver_to(self)
 
     def receive(self, messages: list[bytes]) -> None:
         """Keep messages."""
@@ -63,11 +64,17 @@ class Client:
 class Harness:
     """The plain protocol's other end, by hand, so that it can be wrong."""
 
-    def __init__(self, scene: Scene, stream_id: str, authorization: bytes = b"let-me-in") -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        stream_id: str,
+        authorization: bytes = b"let-me-in",
+        keys: StaticKeys = HARNESS,
+    ) -> None:
         self.scene = scene
         self.stream_id = stream_id
         about = prologue(REGISTRATION.environment_id, scene.table.registration.registration_id, stream_id)
-        self._initiator = Initiator(HARNESS, EXECUTOR.public, about)
+        self._initiator = Initiator(keys, EXECUTOR.public, about)
         self.message1 = self._initiator.write_message1(authorization)
         self.sender: RecordSender | None = None
         self.receiver: RecordReceiver | None = None
@@ -79,7 +86,10 @@ class Harness:
 
     def open(self) -> Harness:
         """Go through the whole handshake."""
-        self.begin()
+        return self.begin().finish()
+
+    def finish(self) -> Harness:
+        """Wait for the second message and take it."""
         (answer,) = self.scene.answers(self.stream_id, 1)
         assert isinstance(answer, Handshake), answer
         self._initiator.read_message2(answer.payload)
@@ -172,8 +182,8 @@ class Scene:
         self.asked.append((registration_id, harness, authorization, stream_id))
         self.judge(authorization)
 
-    def _serve(self, transport: RelayTransport) -> None:
-        self.clients[transport.stream_id] = Client(transport)
+    def _serve(self, transport: RelayTransport) -> Callable[[], None]:
+        return partial(self.clients.__setitem__, transport.stream_id, Client(transport))
 
 
 def says_no(authorization: str) -> None:

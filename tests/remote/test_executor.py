@@ -53,7 +53,7 @@ class World:
             self.environ, self.sleep, Backoff(lambda: 1.0), Timing(5.0), lambda: self.now, lambda: 0.0
         )
         given = RemoteEnvironmentConfig(**{"base_url": self.relay.url, "environment_id": "env-1", **config})
-        self.executor = RemoteExecutor(given, lambda transport: None, tools)
+        self.executor = RemoteExecutor(given, lambda transport: lambda: None, tools)
         self.greenlet = gevent.spawn(self._run)
         return self
 
@@ -256,7 +256,7 @@ def test_only_api_keys_have_a_host_rule(world: World, tmp_path: Path) -> None:
 def test_a_websocket_that_answers_no_ping_is_replaced(world: World) -> None:
     tools = Tools(world.environ, world.sleep, Backoff(lambda: 0.0), Timing(5.0, 0.02, 0.05))
     config = RemoteEnvironmentConfig(world.relay.url, "env-1")
-    world.executor = RemoteExecutor(config, lambda transport: None, tools)
+    world.executor = RemoteExecutor(config, lambda transport: lambda: None, tools)
     world.greenlet = gevent.spawn(world._run)
     world.connected(1)
     world.relay.executor.answers_pings = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ class ForwardingScene(Scene):
         self.url = f"ws://user:secret@127.0.0.1:{destination.port}/executor?a=b"
         super().__init__()
 
-    def _serve(self, transport: RelayTransport) -> None:
-        Forwarder(checked_destination(self.url), {}).serve(transport)
+    def _serve(self, transport: RelayTransport) -> Callable[[], None]:
+        return Forwarder(checked_destination(self.url), {}).serve(transport)
 
     def peers(self, count: int) -> list[Peer]:
         """Wait for so many connections at the destination."""

@@ -19,7 +19,16 @@ from execserver.wire.relay_frames import RESET_CLOSED, RESET_HARNESS_LOST, Data,
 from execserver.wire.relay_stream import HarnessStream, Route
 from execserver.wire.reliability import SILENCE_S
 from tests.conftest import LONG
-from tests.remote.scene import EXECUTOR, HARNESS, REGISTRATION, Harness, Scene, never_answers, says_no
+from tests.remote.scene import (
+    EXECUTOR,
+    HARNESS,
+    REGISTRATION,
+    Harness,
+    Scene,
+    never_answers,
+    rejects,
+    says_no,
+)
 from tests.support.greenlets import turns
 from tests.support.lives import assert_freed
 from tests.support.relay_stage import NAME, RelayStage
@@ -123,10 +132,12 @@ def test_a_plain_stream(scene: Scene, end: Callable[[Scene, Harness], None]) -> 
     freed(scene, life)
 
 
-@pytest.mark.parametrize("how", ["no", "garbled", "cancelled", "twice", "early", "authorization"])
+@pytest.mark.parametrize("how", ["no", "rejected", "garbled", "cancelled", "twice", "early", "authorization"])
 def test_a_handshake_that_comes_to_nothing(scene: Scene, how: str) -> None:
     if how == "no":
         scene.judge = says_no
+    elif how == "rejected":
+        scene.judge = rejects
     elif how != "garbled":
         scene.judge = never_answers
 
@@ -146,7 +157,7 @@ def test_a_handshake_that_comes_to_nothing(scene: Scene, how: str) -> None:
         elif how == "early":
             scene.take(name, Data(0, bytes(32)))
         turns()
-        assert how == "cancelled" or scene.is_reset(name)
+        assert how in ("cancelled", "rejected") or scene.is_reset(name)
 
     freed(scene, life)
 

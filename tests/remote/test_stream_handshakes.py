@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import gevent
+import gevent.event
 import pytest
 
 from execserver.remote import streams
-from execserver.remote.streams import FAILURES, MAX_ACTIVE, MAX_PENDING, PAUSE_S, EntropyAhead
+from execserver.remote.admission import EntropyAhead
+from execserver.remote.streams import FAILURES, MAX_ACTIVE, MAX_PENDING, PAUSE_S
 from execserver.wire.noise import RejectedByRegistry
+from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.relay_frames import (
     Data,
     Handshake,
@@ -34,6 +36,32 @@ def test_a_harness_is_let_in_after_the_registry_said_yes(scene: Scene) -> None:
     assert works(scene, harness)
     assert works(scene, harness, b"x" * 200_000)
     assert scene.table.count == 1
+
+
+def test_nothing_is_written_and_nothing_begins_before_the_registry_said_yes(scene: Scene) -> None:
+    let_in = gevent.event.Event()
+    scene.judge = lambda authorization: let_in.wait() and None
+    harness = Harness(scene, "a").begin()
+    assert scene.is_silent()
+    assert (scene.asked, scene.clients, scene.table.count) == (
+        [("reg-1", HARNESS.public, "let-me-in", "a")],
+        {},
+        0,
+    )
+    let_in.set()
+    harness.finish()
+    assert works(scene, harness)
+
+
+def test_a_harness_with_a_key_that_is_none_is_refused_even_if_the_registry_knows_it(scene: Scene) -> None:
+    bad = StaticKeys.generate()
+    bad.public = PublicKeys(bad.public.x25519, b"\xff" * 1184)
+    Harness(scene, "a", keys=bad).begin()
+    assert scene.is_reset("a")
+    assert (scene.clients, scene.table.count) == ({}, 0)
+    scene.judge = rejects
+    Harness(scene, "a", keys=bad).begin()
+    assert scene.is_reset("a")
 
 
 def test_a_handshake_with_the_id_of_a_stream_is_reset_and_the_stream_goes_on(scene: Scene) -> None:

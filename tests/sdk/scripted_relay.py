@@ -129,6 +129,7 @@ class Executor:
         responder = Responder(self._keys, prologue(ENVIRONMENT, self.registration_id, stream_id))
         responder.read_message1(message)
         self.streams[stream_id] = ExecutorStream(stream_id, responder, announce=self._reliable)
+        self.streams[stream_id].open()
 
     def _answer(self, stream: ExecutorStream, message: dict[str, Any]) -> None:
         self.asked.append(message["method"])

@@ -60,6 +60,7 @@ def open_ends(announce_harness: bool = True, announce_executor: bool = True) -> 
     responder = Responder(_EXECUTOR, about)
     assert responder.read_message1(handshake.payload) == (_HARNESS.public, b"authorization")
     executor = ExecutorStream(STREAM_ID, responder, announce=announce_executor)
+    executor.open()
     answer = executor.next_frame(0.0)
     assert answer is not None
     assert harness.feed(decode_frame(answer), 0.0) == []

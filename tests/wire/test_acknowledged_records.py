@@ -47,6 +47,7 @@ class Peer:
         responder = Responder(EXECUTOR, about)
         responder.read_message1(initiator.write_message1(b"authorization"))
         self.stream = ExecutorStream(STREAM_ID, responder, numbered=numbered)
+        self.stream.open()
         answer = decode_frame(self.stream.next_frame(0.0) or b"")
         assert isinstance(answer.body, Handshake)
         assert (answer.ack, answer.ack_bits) == (0, 0)

@@ -235,6 +235,32 @@ def test_the_second_message_may_be_prepared() -> None:
     initiator.read_message2(message2)
 
 
+@pytest.mark.parametrize("which", ["static", "ephemeral"])
+def test_a_harness_whose_key_is_none_gets_no_answer(which: str) -> None:
+    executor = StaticKeys.generate()
+    initiator = Initiator(StaticKeys.generate(), executor.public, b"")
+    keys = initiator._static if which == "static" else initiator._ephemeral
+    keys.public = PublicKeys(keys.public.x25519, b"\xff" * 1184)  # coefficients above the modulus
+    responder = Responder(executor, b"")
+    responder.read_message1(initiator.write_message1(b"authorization"))
+    for act in (responder.prepare_message2, responder.write_message2):
+        with pytest.raises(HandshakeFailed):
+            act()
+    assert set(responder.state.ck) == set(responder.state.k) == {0}
+
+
+def test_a_prepared_answer_gives_no_ciphers_before_it_is_written() -> None:
+    initiator, responder = fresh_pair()
+    responder.read_message1(initiator.write_message1(b""))
+    responder.prepare_message2()
+    with pytest.raises(HandshakeFailed):
+        _ = responder.send
+    responder.clear()
+    assert set(responder.state.ck) == set(responder.state.k) == {0}
+    with pytest.raises(HandshakeFailed):
+        responder.write_message2()
+
+
 def test_an_authorization_that_is_too_long_is_not_sent() -> None:
     initiator, _ = fresh_pair()
     with pytest.raises(HandshakeFailed, match="longer than 4096 bytes"):

@@ -15,14 +15,13 @@ import gevent
 from gevent import socket
 
 from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead, ResponseReader
-from execserver.http_client.whole_response import whole_response
+from execserver.http_client.whole_response import WholeResponse, whole_response
 
 HEAD_BYTES = 64 * 1024  # of a response head; h11 needs 40 ms for the worst one of this size
 READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache and are slower
 JOINED_BYTES = 512 * 1024  # of body are returned together; the reference's client holds 256 pieces only
 MAX_INTERIM_RESPONSES = 100
 _TURN_EVENTS = 256
-_INLINE_SEND_BYTES = 64 * 1024
 _TWO_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -53,11 +52,21 @@ class Exchange:
         self._failure = ""  # the text of an error; the error itself would hold this exchange by its traceback
 
     def send(self, request: bytes) -> None:
-        """Send the request; a large one in a greenlet of its own, as a server may answer while it reads."""
-        if len(request) <= _INLINE_SEND_BYTES:
-            self._send_all(request)
-        else:
-            self._sender = gevent.spawn(self._send_all, request)
+        """Send the request without waiting: what the kernel does not take now follows in a greenlet.
+
+        A server may answer while it reads.
+        """
+        self._sock.settimeout(0.0)
+        try:
+            sent = self._sock.send(request)
+        except self._would_block:
+            sent = 0
+        except OSError:
+            return  # as in `_send_all`
+        finally:
+            self._sock.settimeout(None)
+        if sent < len(request):
+            self._sender = gevent.spawn(self._send_all, memoryview(request)[sent:])
 
     def make_ready(self) -> None:
         """Load what any response may need; else it is loaded for one that needs it."""
@@ -107,6 +116,11 @@ class Exchange:
             return None
         return self._sock, self._would_block
 
+    @property
+    def is_whole(self) -> bool:
+        """True once all of the response is here: nothing waits any more."""
+        return isinstance(self._reader, WholeResponse)
+
     def close(self) -> None:
         """Close the connection.  May be called again."""
         if self._sender is not None:
@@ -125,11 +139,9 @@ class Exchange:
             elif size >= JOINED_BYTES or not self._receive(wait=not pieces):
                 return
 
-    def _send_all(self, request: bytes) -> None:
+    def _send_all(self, rest: memoryview) -> None:
         try:
-            sent = self._sock.send(request)  # all, nearly always, and without the preparations of `sendall`
-            if sent < len(request):
-                self._sock.sendall(memoryview(request)[sent:])
+            self._sock.sendall(rest)
         except OSError:
             pass  # a server may answer and close before it has read everything; reading reports an error
 

@@ -6,8 +6,8 @@ One connection per request: nothing is kept open, so nothing has to be watched i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from execserver.http_client.tls import Tls
 
 
+_ENDLESS = nullcontext()
+
+
 class RequestFailed(Exception):
     """There is no response; the message says why, in the contract's words where it has some."""
 
@@ -40,17 +43,14 @@ class Deadline:
     def __init__(self, timeout_s: float | None) -> None:
         self._at = None if timeout_s is None else time.monotonic() + timeout_s
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Raise DeadlinePassed in the block when the time is up, at once if it is up already."""
+    def running(self) -> AbstractContextManager[object]:
+        """Return a context that raises DeadlinePassed when the time is up; raise it if it is up already."""
         if self._at is None:
-            yield
-            return
+            return _ENDLESS
         left = self._at - time.monotonic()
         if left <= 0:
             raise DeadlinePassed
-        with gevent.Timeout(left, DeadlinePassed):
-            yield
+        return gevent.Timeout(left, DeadlinePassed)
 
 
 class Answer(NamedTuple):
@@ -79,19 +79,19 @@ class Fetcher:
         self._connector = SocketConnector()
         self._tls: Tls | None = None
 
-    def fetch(self, request: PreparedRequest) -> Answer:
-        """Return the answer once its head has arrived.  Raises RequestFailed.
+    def fetch(self, request: PreparedRequest, deadline: Deadline | None = None) -> Answer:
+        """Return the answer once its head has arrived; a `deadline` that runs already is kept.
 
-        The error names the URL that the client asked for, wherever redirects had led by then.
+        Raises RequestFailed.  It names the URL that the client asked for, wherever redirects had led by then.
         """
-        deadline = Deadline(request.timeout_s)
+        deadline = deadline or Deadline(request.timeout_s)
         asked = request.url.text
         for _ in range(self._max_redirects + 1):
             try:
                 with deadline.running():
                     head, exchange = self._ask(request)
             except (DeadlinePassed, OSError, BrokenResponse) as error:
-                raise RequestFailed(f"error sending request for url ({asked})") from error
+                raise not_answered(asked) from error
             try:
                 following = self._following(request, head)
             except RequestFailed:
@@ -139,10 +139,8 @@ class Fetcher:
         self, exchange: Exchange, request: PreparedRequest, proxy: Proxy | None
     ) -> tuple[ResponseHead, Exchange]:
         """Send a request over its connection and wait for the head; closes the connection on an error."""
-        forwarded = proxy is not None and request.url.scheme == "http"
         try:
-            authorization = proxy.authorization if forwarded and proxy else None
-            exchange.send(request.encode(absolute=forwarded, proxy_authorization=authorization))
+            exchange.send(encoded(request, proxy))
             if not self._expects_plain:
                 exchange.make_ready()
             return exchange.receive_head(), exchange
@@ -172,6 +170,18 @@ class Fetcher:
             except NoTrust as error:
                 raise RequestFailed(str(error)) from None
         return self._tls
+
+
+def encoded(request: PreparedRequest, proxy: Proxy | None) -> bytes:
+    """Return the bytes to send to the server, or to the proxy before it."""
+    if proxy is None or request.url.scheme != "http":
+        return request.encode()
+    return request.encode(absolute=True, proxy_authorization=proxy.authorization)
+
+
+def not_answered(url: str) -> RequestFailed:
+    """Return the error for a request that got no response."""
+    return RequestFailed(f"error sending request for url ({url})")
 
 
 def open_tunnel(sock: socket.socket, url: Url, proxy: Proxy) -> None:

@@ -7,6 +7,7 @@ gets to it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from execserver.remote.relay_transport import RelayTransport
 from execserver.wire.noise import REJECTED, HandshakeFailed, Responder, SystemEntropy
@@ -17,16 +18,31 @@ Serve = Callable[[RelayTransport], Callable[[], None]]
 """Makes a connection over a stream, with no effect yet; returns what to call once the stream begins."""
 
 
+class Question(Protocol):
+    """What the registry is asked about one harness."""
+
+    def wait(self) -> None:
+        """Return if the registry lets the harness in; raise Rejected if not."""
+
+    def close(self) -> None:
+        """End it, after `wait` or instead; not while somebody waits."""
+
+
 class Admission:
     """One handshake.  `close` is called whatever becomes of it."""
 
-    __slots__ = ("_begin", "_make", "_responder", "_serve", "_transport", "failure")
+    __slots__ = ("_begin", "_make", "_responder", "_serve", "_transport", "failure", "question")
 
     def __init__(
-        self, responder: Responder, make: Callable[[Responder], RelayTransport], serve: Serve
+        self,
+        responder: Responder,
+        question: Question,
+        make: Callable[[Responder], RelayTransport],
+        serve: Serve,
     ) -> None:
         """Take a responder that has read its message; `make` makes the transport of its stream."""
         self.failure = ""  # why it cannot be answered
+        self.question = question
         self._responder = responder
         self._make = make
         self._serve = serve
@@ -64,6 +80,7 @@ class Admission:
 
     def close(self) -> None:
         """End what was made ready, unless the harness was let in."""
+        self.question.close()
         transport, self._transport = self._transport, None
         self._begin = None
         if not self.failure:

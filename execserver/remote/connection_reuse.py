@@ -12,12 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gevent import socket
-
 from execserver.http_client.exchange import BrokenResponse, Exchange
-from execserver.http_client.fetch import Fetcher
+from execserver.http_client.fetch import Answer, Deadline, DeadlinePassed, Fetcher, encoded, not_answered
+from execserver.http_client.proxy import Proxy
 from execserver.http_client.request import PreparedRequest
-from execserver.http_client.response_events import ResponseHead
 
 KEPT_CONNECTIONS = 4
 KEPT_S = 45.0  # many servers close what was silent for a minute
@@ -28,8 +26,9 @@ _METHOD = "POST"  # what all calls of a registry are
 
 class _Kept(NamedTuple):
     place: tuple[str, tuple[str, int]]
-    sock: socket.socket
-    exchange: Exchange
+    exchange: Exchange  # for the next request
+    silence: select.poll
+    proxy: Proxy | None
     until: float
 
 
@@ -48,8 +47,13 @@ class ReusingFetcher(Fetcher):
         released = None if self._closed else exchange.release()
         if released is None:
             return False
-        following = Exchange(released[0], _METHOD, released[1])
-        self._kept.append(_Kept(_place(request), released[0], following, time.monotonic() + KEPT_S))
+        sock, would_block = released
+        silence = select.poll()
+        silence.register(sock.fileno(), select.POLLIN)
+        following, until = Exchange(sock, _METHOD, would_block), time.monotonic() + KEPT_S
+        self._kept.append(
+            _Kept(_place(request), following, silence, self._proxies.proxy_for(request.url), until)
+        )
         if len(self._kept) > KEPT_CONNECTIONS:
             self._kept.pop(0).exchange.close()
         return True
@@ -61,22 +65,45 @@ class ReusingFetcher(Fetcher):
             kept.exchange.close()
         self._kept.clear()
 
-    def _ask(self, request: PreparedRequest) -> tuple[ResponseHead, Exchange]:
+    def begin(self, request: PreparedRequest) -> Exchange | None:
+        """Send a request over a kept connection, without waiting; None, and nothing is done, without one.
+
+        `finish` waits for the answer.
+        """
         kept = self._take(_place(request)) if request.method == _METHOD else None
-        if kept is not None:
-            proxy = self._proxies.proxy_for(request.url)
-            try:
-                return self._send(kept.exchange, request, proxy)
-            except (OSError, BrokenResponse):
-                pass  # closed in the same moment
-        return super()._ask(request)
+        if kept is None:
+            return None
+        kept.exchange.send(encoded(request, kept.proxy))
+        return kept.exchange
+
+    def finish(self, request: PreparedRequest, begun: Exchange) -> Answer:
+        """Return the answer to what `begin` has sent once its head has arrived.  Raises RequestFailed."""
+        deadline = Deadline(request.timeout_s)
+        try:
+            with deadline.running():
+                return Answer(begun.receive_head(), begun, deadline)
+        except (OSError, BrokenResponse):
+            begun.close()  # closed in the same moment
+        except DeadlinePassed as passed:
+            begun.close()
+            raise not_answered(request.url.text) from passed
+        except BaseException:
+            begun.close()
+            raise
+        return super().fetch(request, deadline)
+
+    def fetch(self, request: PreparedRequest, deadline: Deadline | None = None) -> Answer:
+        """Return the answer once its head has arrived.  Raises RequestFailed."""
+        begun = self.begin(request)
+        return super().fetch(request, deadline) if begun is None else self.finish(request, begun)
 
     def _take(self, place: tuple[str, tuple[str, int]]) -> _Kept | None:
         """Return the newest usable connection to an address; close the expired and those no longer silent."""
         found: _Kept | None = None
         now = time.monotonic()
         for kept in reversed(list(self._kept)):
-            if now >= kept.until or not _is_silent(kept.sock):
+            # No answer is awaited, so what has arrived could only be the end of the connection.
+            if now >= kept.until or kept.silence.poll(0):
                 self._kept.remove(kept)
                 kept.exchange.close()
             elif found is None and kept.place == place:
@@ -87,13 +114,3 @@ class ReusingFetcher(Fetcher):
 
 def _place(request: PreparedRequest) -> tuple[str, tuple[str, int]]:
     return request.url.scheme, request.url.address
-
-
-def _is_silent(sock: socket.socket) -> bool:
-    """True if nothing has arrived; no answer is awaited, so it could only be the end of the connection."""
-    poll = select.poll()
-    try:
-        poll.register(sock.fileno(), select.POLLIN)
-        return not poll.poll(0)
-    except (OSError, ValueError):
-        return False

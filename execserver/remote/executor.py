@@ -60,10 +60,10 @@ class RemoteExecutor:
 
     def _run(self) -> NoReturn:
         first = self._registering.first()
-        validate = first.registry.validate
+        ask = first.registry.ask
         numbered = self._tools.environ.get(ACKNOWLEDGED_RECORDS_VARIABLE) == "1"
         self._streams = StreamTable(
-            *(first.keys, first.registration, validate, self._serve, self._tools.clock), numbered=numbered
+            *(first.keys, first.registration, ask, self._serve, self._tools.clock), numbered=numbered
         )
         _log.info("serving environment %s as %r", first.environment_id, self._config.name)
         while True:

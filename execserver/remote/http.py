@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from execserver.http_client.exchange import BrokenResponse
+from execserver.http_client.exchange import BrokenResponse, Exchange
 from execserver.http_client.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
 from execserver.http_client.request import PreparedRequest
 from execserver.protocol.errors import os_error_text
@@ -40,39 +40,86 @@ class ApiClient:
         self, method: str, url: str, fields: Fields, body: bytes = b"", *, timeout_s: float = 30.0
     ) -> Response:
         """Send one request and return the whole answer, of any status.  Raises CallFailed."""
-        return self._send(prepare(method, url, fields, body, timeout_s))
+        return Pending(self._fetcher, prepare(method, url, fields, body, timeout_s)).answered()
 
     def post(self, url: str, fields: Fields, body: object, *, timeout_s: float = 30.0) -> Response:
         """Send a request with a JSON body; see `call`."""
-        return self._send(prepare_post(url, fields, body, timeout_s))
+        return self.begin_post(url, fields, body, timeout_s=timeout_s).answered()
 
-    def _send(self, request: PreparedRequest) -> Response:
+    def begin_post(self, url: str, fields: Fields, body: object, *, timeout_s: float | None) -> Pending:
+        """Begin such a request: over a kept connection it is sent now.  Does not wait.  Raises CallFailed."""
+        return Pending(self._fetcher, prepare_post(url, fields, body, timeout_s))
+
+
+class Pending:
+    """A request that has been sent if there is a connection for it; `close` follows in any case."""
+
+    __slots__ = ("_exchange", "_fetcher", "_has_answer", "_request")
+
+    def __init__(self, fetcher: Fetcher, request: PreparedRequest) -> None:
+        self._fetcher = fetcher
+        self._request = request
+        self._exchange = fetcher.begin(request) if isinstance(fetcher, ReusingFetcher) else None
+        self._has_answer = False
+
+    def answered(self) -> Response:
+        """Return what `wait` does, and close."""
         try:
-            answer = self._fetcher.fetch(request)
+            return self.wait()
+        finally:
+            self.close()
+
+    def wait(self) -> Response:
+        """Return the whole answer, of any status; send the request first if that was not done.
+
+        Raises CallFailed.
+        """
+        fetcher, request = self._fetcher, self._request
+        begun, self._exchange = self._exchange, None
+        try:
+            if begun is not None and isinstance(fetcher, ReusingFetcher):
+                answer = fetcher.finish(request, begun)
+            else:
+                answer = fetcher.fetch(request)
         except RequestFailed as failed:
             raise CallFailed(str(failed), _cause(failed)) from failed
-        try:
-            response = Response(answer.head.status, _read(answer))
-        except BaseException:
-            answer.exchange.close()
-            raise
-        if not (isinstance(self._fetcher, ReusingFetcher) and self._fetcher.keep(request, answer.exchange)):
-            answer.exchange.close()
+        self._exchange = answer.exchange
+        response = Response(answer.head.status, _read(answer))
+        self._has_answer = True
         return response
+
+    def close(self) -> None:
+        """Keep the connection for another request if that can be; else close it."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        fetcher = self._fetcher
+        is_kept = (
+            self._has_answer and isinstance(fetcher, ReusingFetcher) and fetcher.keep(self._request, exchange)
+        )
+        if not is_kept:
+            exchange.close()
 
 
 def _read(answer: Answer) -> bytes:
+    if answer.exchange.is_whole:
+        return _joined(answer.exchange)
+    try:
+        with answer.deadline.running():
+            return _joined(answer.exchange)
+    except DeadlinePassed:
+        raise CallFailed(BAD_BODY, "operation timed out") from None
+
+
+def _joined(exchange: Exchange) -> bytes:
     pieces: list[bytes] = []
     size = 0
     try:
-        with answer.deadline.running():
-            while piece := answer.exchange.read():
-                pieces.append(piece)
-                size += len(piece)
-                if size > MAX_REPLY_BYTES:
-                    raise CallFailed(BAD_BODY, f"it is longer than {MAX_REPLY_BYTES} bytes")
-    except DeadlinePassed:
-        raise CallFailed(BAD_BODY, "operation timed out") from None
+        while piece := exchange.read():
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_REPLY_BYTES:
+                raise CallFailed(BAD_BODY, f"it is longer than {MAX_REPLY_BYTES} bytes")
     except BrokenResponse as broken:
         raise CallFailed(BAD_BODY, str(broken)) from None
     return b"".join(pieces)

@@ -143,7 +143,10 @@ class Registering:
             check_api_key_host(config.base_url, config.api_key_host)
         environment_id = checked_environment_id(config.environment_id)
         base_url = checked_base_url(config.base_url)
-        return RegistryClient(base_url, environment_id, auth.headers, self._client), environment_id
+        registry = RegistryClient(
+            *(base_url, environment_id, auth.headers, self._client), headers_may_wait=auth.may_wait
+        )
+        return registry, environment_id
 
     def _signed_in(self) -> Auth:
         environ = self._tools.environ
@@ -160,8 +163,11 @@ class Registering:
         auth = self._auth = credential()
         active_redactor().add(auth.secrets)
         _log.info("signing in with %s", auth.described)
-        shows_bodies = kind != EXECUTOR
-        registry = RegistryClient(base_url, environment_id, auth.headers, self._client, shows_bodies)
+        registry = RegistryClient(
+            *(base_url, environment_id, auth.headers, self._client),
+            headers_may_wait=auth.may_wait,
+            shows_bodies=kind != EXECUTOR,
+        )
         return registry, environment_id
 
     def _ask(self, registry: RegistryClient, keys: StaticKeys) -> Registration:

@@ -15,7 +15,7 @@ _BAD_REQUEST = "builder error"
 _CONTROLS = bytes(range(32)) + b"\x7f"
 
 
-def prepare_post(url: str, fields: Fields, body: object, timeout_s: float) -> PreparedRequest:
+def prepare_post(url: str, fields: Fields, body: object, timeout_s: float | None) -> PreparedRequest:
     """Return a request with a JSON body.  Raises CallFailed."""
     head = [*fields, ("content-type", "application/json")]
     return prepare("POST", url, head, msgspec.json.encode(body), timeout_s)
@@ -26,7 +26,7 @@ def _parsed(url: str) -> Url:
     return parse(url)
 
 
-def prepare(method: str, url: str, fields: Fields, body: bytes, timeout_s: float) -> PreparedRequest:
+def prepare(method: str, url: str, fields: Fields, body: bytes, timeout_s: float | None) -> PreparedRequest:
     """Return a request.  Raises CallFailed for headers or a URL that cannot be sent."""
     headers = Headers()
     for name, value in fields:

@@ -16,7 +16,7 @@ from functools import partial
 import gevent
 from gevent.hub import get_hub
 
-from execserver.remote.admission import Admission, EntropyAhead, Serve
+from execserver.remote.admission import Admission, EntropyAhead, Question, Serve
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
 from execserver.remote.registry import AuthenticationRejected, Rejected
@@ -48,20 +48,21 @@ PAUSE_S = 10.0
 VALIDATION_S = 10.0
 TOLD_AFTER_S = 0.005  # the log line of an arrival waits so long, and the first answers need not wait for it
 
-Validate = Callable[[str, PublicKeys, str, str], None]
+Ask = Callable[[str, PublicKeys, str, str], Question]
+_NOBODY = None, None
 
 
 class StreamTable:
     """The streams.  `registration` is replaced at each new registration, `writer` with each WebSocket.
 
-    `validate` asks the registry and raises `Rejected`.
+    `ask` begins to ask the registry about a harness, and does not wait.
     """
 
     def __init__(
         self,
         keys: StaticKeys,
         registration: Registration,
-        validate: Validate,
+        ask: Ask,
         serve: Serve,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -73,12 +74,13 @@ class StreamTable:
         self._keys = keys
         self._entropy = EntropyAhead()
         self._arrivals = _Arrivals(self._entropy.make_ahead)
-        self._validate = validate
+        self._ask = ask
         self._serve = serve
         self._clock = clock
         self._numbered = numbered
         self._active: dict[str, RelayTransport] = {}
-        self._pending: dict[str, gevent.Greenlet[..., None]] = {}  # handshakes the registry decides about
+        # The handshakes that the registry decides about, and who waits for that.
+        self._pending: dict[str, tuple[Admission, gevent.Greenlet[..., None]]] = {}
         self._failures = 0
         self._refusing_until = 0.0
         self._silent_until = 0.0  # no log line about a full table before
@@ -202,35 +204,25 @@ class StreamTable:
         if authorization is None:
             self._fail(stream_id, "its authorization is not usable")
             return
+        # First of all: the registry thinks while everything else is done.
+        question = self._ask(known.registration_id, harness, authorization, stream_id)
+        admission = Admission(responder, question, partial(self._transport, stream_id), self._serve)
+        waiting = gevent.Greenlet(self._admit, stream_id, admission)
         # Entered before it runs, so that a frame that comes meanwhile finds it to cancel it.
-        question = gevent.Greenlet(self._ask, stream_id, responder, harness, authorization)
-        self._pending[stream_id] = question
-        question.start()
-
-    def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
-        admission = Admission(responder, partial(self._transport, stream_id), self._serve)
-        # Made ready while the registry is asked, since that takes CPU; opened only after its yes.
+        self._pending[stream_id] = admission, waiting
+        waiting.start()
+        # Made ready meanwhile, since that takes CPU; opened only after the registry's yes.
         get_hub().loop.run_callback(admission.prepare)
+
+    def _admit(self, stream_id: str, admission: Admission) -> None:
         try:
-            self._decide(stream_id, admission, self._judged(harness, authorization, stream_id))
+            self._decide(stream_id, admission, _judged(admission.question))
         finally:
             admission.close()
 
-    def _judged(self, harness: PublicKeys, authorization: str, stream_id: str) -> Rejected | None:
-        """Ask the registry; return why it refuses the harness, None if it lets it in."""
-        try:
-            # It covers the headers, too: refreshing a token for them has a longer limit of its own.
-            with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
-                self._validate(self.registration.registration_id, harness, authorization, stream_id)
-        except Rejected as rejected:
-            return rejected.with_traceback(None)
-        return None
-
     def _decide(self, stream_id: str, admission: Admission, rejected: Rejected | None) -> None:
-        # Cancelled meanwhile, or replaced.  The current greenlet is not kept in a name: a traceback may keep
-        # this frame alive, and the frame would then keep the greenlet.
-        if self._pending.get(stream_id) is not gevent.getcurrent():
-            return
+        if self._pending.get(stream_id, _NOBODY)[0] is not admission:
+            return  # cancelled meanwhile, or replaced
         del self._pending[stream_id]
         if isinstance(rejected, AuthenticationRejected):
             self._fail(stream_id, str(rejected), admission.rejection())
@@ -272,15 +264,28 @@ class StreamTable:
             self.writer.urgent(encode_frame(RelayFrame(stream_id, body)))
 
     def _cancel(self, stream_id: str) -> bool:
-        question = self._pending.pop(stream_id, None)
-        if question is None:
+        admission, waiting = self._pending.pop(stream_id, _NOBODY)
+        if admission is None or waiting is None:
             return False
-        question.kill(block=False)  # frames are handled in order, so nothing here may wait
+        waiting.kill(block=False)  # frames are handled in order, so nothing here may wait
+        if waiting.dead:  # it had not begun, and so cannot close it
+            admission.close()
         return True
 
     def _cancel_all(self) -> None:
         for stream_id in list(self._pending):
             self._cancel(stream_id)
+
+
+def _judged(question: Question) -> Rejected | None:
+    """Wait for the registry's answer; return why it refuses the harness, None if it lets it in."""
+    try:
+        # It covers the headers, too: refreshing a token for them has a longer limit of its own.
+        with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
+            question.wait()
+    except Rejected as rejected:
+        return rejected.with_traceback(None)
+    return None
 
 
 class _Arrivals:

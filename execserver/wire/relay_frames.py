@@ -123,12 +123,10 @@ def encode_data(head: bytes, seq: int, payload: bytes, ack: int, ack_bits: int) 
 
 def decode_frame(data: bytes) -> RelayFrame:
     """Return the frame.  Raises `InvalidFrame`."""
-    # Any of the canonical forms is tried first; all of them decline what they cannot fully judge.
     if len(data) > MAX_FRAME_BYTES:
         raise InvalidFrame(f"longer than {MAX_FRAME_BYTES} bytes")
-    return (
-        _canonical_record(data) or _canonical_handshake(data) or _canonical_begin(data) or _decode_any(data)
-    )
+    # A canonical form is tried first, the one that its 41st byte may begin: it declines what it cannot judge.
+    return _CANONICAL.get(data[40:41], _canonical_record)(data) or _decode_any(data)
 
 
 def _canonical_record(data: bytes) -> RelayFrame | None:
@@ -270,6 +268,7 @@ _CANONICAL_RECORD: Final = re.compile(
 _CANONICAL_HANDSHAKE: Final = re.compile(rb"(?s)\x08\x01\x12\x24(.{36})\x52%b\x0a%b" % (_SHORT, _SHORT))
 _CANONICAL_BEGIN: Final = re.compile(rb"(?s)\x08\x01\x12\x24(.{36})\x3a\x00")
 
+_CANONICAL: Final = {b"\x52": _canonical_handshake, b"\x3a": _canonical_begin}
 # The wire type of each known field: of the frame (0 marks the bodies), and of each body.
 _HEAD: Final[dict[int, int]] = {1: _VARINT, 2: _BYTES, 3: _VARINT, 4: _VARINT} | dict.fromkeys(
     range(_DATA, _HANDSHAKE + 1), _BYTES

@@ -118,6 +118,18 @@ class Harness:
         return found
 
 
+class Asked:
+    """A question to the registry, which the test decides."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Note that nobody wants the answer any more."""
+        self.is_closed = True
+
+
 class Scene:
     """The table; `sent` holds what it sends, oldest first."""
 
@@ -127,8 +139,9 @@ class Scene:
         self.order: list[str] = []  # the stream of every frame that was sent
         self.clients: dict[str, Client] = {}
         self.asked: list[tuple[str, PublicKeys, str, str]] = []
+        self.questions: list[Asked] = []
         self.judge: Callable[[str], None] = lambda authorization: None
-        self.table = StreamTable(EXECUTOR, REGISTRATION, self._validate, self._serve, self.clock)
+        self.table = StreamTable(EXECUTOR, REGISTRATION, self._ask, self._serve, self.clock)
         self._writers: list[gevent.Greenlet[[], None]] = []
         self.attach()
 
@@ -176,11 +189,10 @@ class Scene:
         self.order.append(frame.stream_id)
         return [b"x"]
 
-    def _validate(
-        self, registration_id: str, harness: PublicKeys, authorization: str, stream_id: str
-    ) -> None:
+    def _ask(self, registration_id: str, harness: PublicKeys, authorization: str, stream_id: str) -> Asked:
         self.asked.append((registration_id, harness, authorization, stream_id))
-        self.judge(authorization)
+        self.questions.append(Asked(partial(self.judge, authorization)))
+        return self.questions[-1]
 
     def _serve(self, transport: RelayTransport) -> Callable[[], None]:
         return partial(self.clients.__setitem__, transport.stream_id, Client(transport))

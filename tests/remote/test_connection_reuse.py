@@ -10,7 +10,8 @@ from gevent import socket
 
 from execserver.remote import connection_reuse
 from execserver.remote.answers import CallFailed
-from execserver.remote.http import ApiClient
+from execserver.remote.http import ApiClient, Pending
+from tests.support.greenlets import turns
 from tests.support.relay import listen
 from tests.support.waiting import wait_until
 
@@ -136,6 +137,61 @@ def test_a_connection_that_is_closed_in_the_same_moment_costs_nothing(
     server.answers = [None]
     assert ask(client, server) == b"ok"
     assert [number for number, _ in server.requests] == [1, 1, 2]
+
+
+def begun(client: ApiClient, server: Server) -> Pending:
+    return client.begin_post(server.url, [("x", "1")], {}, timeout_s=5)
+
+
+def test_over_a_kept_connection_a_request_is_sent_before_anybody_waits(
+    server: Server, client: ApiClient
+) -> None:
+    ask(client, server)
+    pending = begun(client, server)
+    wait_until(lambda: len(server.requests) == 2, pause=gevent.sleep)
+    assert pending.answered().body == b"ok"
+    assert server.connections == 1
+
+
+def test_without_a_connection_nothing_is_sent_before_somebody_waits(
+    server: Server, client: ApiClient
+) -> None:
+    pending = begun(client, server)
+    turns()
+    assert server.connections == 0
+    assert pending.answered().body == b"ok"
+
+
+def test_what_was_sent_and_not_answered_is_sent_again_on_a_new_connection(
+    server: Server, client: ApiClient
+) -> None:
+    ask(client, server)
+    server.answers = [None]
+    pending = begun(client, server)
+    wait_until(lambda: len(server.requests) == 2, pause=gevent.sleep)
+    assert pending.answered().body == b"ok"
+    assert [number for number, _ in server.requests] == [1, 1, 2]
+
+
+def test_a_connection_is_free_for_another_request_once_the_one_before_is_closed(
+    server: Server, client: ApiClient
+) -> None:
+    ask(client, server)
+    pending = begun(client, server)
+    assert pending.wait().body == b"ok"
+    assert ask(client, server) == b"ok"
+    assert server.connections == 2
+    pending.close()
+    pending.close()
+    assert ask(client, server) == b"ok"
+    assert server.connections == 2
+
+
+def test_a_request_that_was_given_up_takes_its_connection_along(server: Server, client: ApiClient) -> None:
+    ask(client, server)
+    begun(client, server).close()
+    assert ask(client, server) == b"ok"
+    assert server.connections == 2
 
 
 def test_a_new_connection_that_fails_is_not_tried_again(server: Server, client: ApiClient) -> None:

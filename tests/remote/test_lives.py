@@ -83,6 +83,7 @@ def forget(scene: Scene) -> None:
     """Drop what the scene has kept of its streams."""
     scene.clients.clear()
     scene.asked.clear()
+    scene.questions.clear()
     scene.order.clear()
     scene.sent.clear()
 

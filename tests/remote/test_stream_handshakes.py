@@ -64,6 +64,25 @@ def test_a_harness_with_a_key_that_is_none_is_refused_even_if_the_registry_knows
     assert scene.is_reset("a")
 
 
+def test_the_registry_is_asked_before_any_greenlet_has_its_turn(scene: Scene) -> None:
+    harness = Harness(scene, "a").begin()
+    assert len(scene.asked) == 1
+    harness.finish()
+    assert scene.questions[0].is_closed
+
+
+@pytest.mark.parametrize("has_turn", [True, False])
+def test_a_question_about_a_harness_that_left_is_given_up(scene: Scene, *, has_turn: bool) -> None:
+    scene.judge = never_answers
+    Harness(scene, "a").begin()
+    if has_turn:
+        gevent.sleep(0)
+    scene.take("a", Reset("whatever"))
+    assert scene.is_silent()
+    assert scene.questions[0].is_closed
+    assert scene.clients == {}
+
+
 def test_a_handshake_with_the_id_of_a_stream_is_reset_and_the_stream_goes_on(scene: Scene) -> None:
     harness = Harness(scene, "a").open()
     Harness(scene, "a").begin()

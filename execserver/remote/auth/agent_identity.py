@@ -70,6 +70,7 @@ class AgentAuth:
     """Signs each request for the task of an agent, with the time of the request."""
 
     is_api_key = False
+    may_wait = False
     described = "Agent Identity from CODEX_ACCESS_TOKEN"
 
     def __init__(self, identity: AgentIdentity, task_id: str, token: str, clock: Clock = time.time) -> None:

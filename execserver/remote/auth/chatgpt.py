@@ -40,6 +40,7 @@ class ChatGptAuth:
     """The tokens of one signed-in user."""
 
     is_api_key = False
+    may_wait = True  # while the tokens are refreshed
 
     def __init__(
         self,

@@ -23,6 +23,10 @@ class Auth(Protocol):
         """True for API keys, which may only be sent to certain hosts."""
 
     @property
+    def may_wait(self) -> bool:
+        """True if `headers` may have to ask somebody first."""
+
+    @property
     def described(self) -> str:
         """What the log says: the kind and where it was found, never the secret."""
 
@@ -39,6 +43,8 @@ class Auth(Protocol):
 
 class ApiKeyAuth:
     """An API key, or in its place the token of a self-hosted relay, which may be sent to any host."""
+
+    may_wait = False
 
     def __init__(self, key: str, source: str) -> None:
         self._key = key
@@ -62,6 +68,7 @@ class BearerAuth:
     """A token of an account that is never refreshed."""
 
     is_api_key = False
+    may_wait = False
 
     def __init__(self, token: str, account_id: str, *, is_fedramp: bool, described: str) -> None:
         self._token = token

@@ -148,6 +148,7 @@ class ExecutorCredential:
 
     ends_with_input = True
     is_api_key = False
+    may_wait = False
     described = "executor credential from stdin"
 
     def __init__(self, environment_id: str, now: Callable[[], float], learn: Callable[[str], object]) -> None:

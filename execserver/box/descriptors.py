@@ -42,39 +42,36 @@ class Source:
         except OSError:
             return b""
 
-    def read_at_once(self, take: Callable[[bytes], object], may_read: Callable[[], bool]) -> bool:
+    def read_at_once(self, take: Callable[[bytes], bool]) -> bool:
         """Have what comes taken in the event loop, where nothing may block; this greenlet waits.
 
-        Returns True at the end, False when `may_read` has returned False.  Of a file nothing is taken so.
+        Returns True at the end, False when `take` has returned False: it has room for no more.  Of a file
+        nothing is taken so.
         """
         if self._watcher is None:
             return False
         over: AsyncResult[bool] = AsyncResult()
-        self._watcher.start(self._arrived, take, may_read, over)
+        self._watcher.start(self._arrived, take, over)
         try:
             return bool(over.get())
         finally:
-            if self._watcher is not None:
-                self._watcher.stop()
+            self._stop()
 
-    def _arrived(
-        self, take: Callable[[bytes], object], may_read: Callable[[], bool], over: AsyncResult[bool]
-    ) -> None:
-        if over.ready():
-            return
-        if not may_read():
-            over.set(False)
-            return
+    def _arrived(self, take: Callable[[bytes], bool], over: AsyncResult[bool]) -> None:
         try:
             data = os.read(self._fd, self._most)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        if data:
-            take(data)
-        else:
-            over.set(True)
+        if data and take(data):
+            return
+        self._stop()
+        over.set(not data)
+
+    def _stop(self) -> None:
+        if self._watcher is not None:
+            self._watcher.stop()
 
     @property
     def is_file(self) -> bool:

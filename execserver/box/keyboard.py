@@ -7,7 +7,7 @@ at once.  Everything else waits for a greenlet: eight pieces, 1 MiB together; th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import gevent
@@ -64,7 +64,7 @@ class Keyboard:
             while source.is_file and (typed := source.read()):
                 self._wait_for_room()
                 self._take(typed)
-            while not (source.is_file or source.read_at_once(self._take, self._has_room)):
+            while not (source.is_file or source.read_at_once(self._take)):
                 self._wait_for_room()
             self._put(b"")
             sender.join()
@@ -72,24 +72,21 @@ class Keyboard:
             source.close()
             sender.kill()
 
-    def _take(self, typed: bytes) -> None:
-        asked: list[Asked] = []
+    def _take(self, typed: bytes) -> bool:
+        """Take what was read; return whether there is room for more."""
+        asked: Sequence[Asked] = ()
         if self._escapes is not None:
             typed, asked = self._escapes.feed(typed)
-        if self._manner.terminal is not None and _INTERRUPT_KEY in typed and self._is_alone():
+        if _INTERRUPT_KEY in typed and self._manner.terminal is not None and self._is_alone():
             self._leave(_INTERRUPTED)
-        if self._manner.watches_only:
-            typed = b""
-        if typed:
+        if typed and not self._manner.watches_only:
             self._put(typed)
         for each in asked:
             self._answer(each)
-
-    def _has_room(self) -> bool:
         return len(self._pieces) < _PIECES
 
     def _wait_for_room(self) -> None:
-        while not self._has_room():
+        while len(self._pieces) >= _PIECES:
             self._room.clear()
             self._room.wait()
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed, request_failed
 from execserver.client.event_log import Output
+from execserver.client.output_reader import OutputReader
 from execserver.protocol.lifting import JsonText
 
 W = TypeVar("W")
@@ -31,8 +32,9 @@ class Calls(Generic[W]):
         self._wake = wake
         self._on_notification = on_notification
         self._on_output = on_output
+        self._outputs = OutputReader()
         self._pending: dict[int, tuple[str, W]] = {}
-        self._last_id = 0
+        self.next_id = 1
         self.takes_binary = False  # whether the server reads the binary form of messages
 
     def __len__(self) -> int:
@@ -43,10 +45,15 @@ class Calls(Generic[W]):
 
         Raises TypeError or ValueError for params that JSON cannot hold; then there is no call.
         """
-        message = wire.encode_request(self._last_id + 1, method, params, binary=self.takes_binary)
-        self._last_id += 1
-        self._pending[self._last_id] = method, waiter
-        return self._last_id, message
+        message = wire.encode_request(self.next_id, method, params, binary=self.takes_binary)
+        return self.enter(method, waiter), message
+
+    def enter(self, method: str, waiter: W) -> int:
+        """Enter a call whose message was made elsewhere, with `next_id`; return its id."""
+        call_id = self.next_id
+        self.next_id = call_id + 1
+        self._pending[call_id] = method, waiter
+        return call_id
 
     def forget(self, call_id: int) -> None:
         """Remove a call, answered or not; a late answer finds nobody."""
@@ -54,9 +61,10 @@ class Calls(Generic[W]):
 
     def take(self, message: bytes) -> None:
         """Take one whole message of the server.  Raises `ProtocolViolation` for what it must not send."""
-        output = wire.decode_output(message)
+        output = self._outputs.read(message)
         if output is not None:
             self._on_output(*output)
+            self._outputs.expect_next(*output)
             return
         accepted = wire.accepted_call(message)
         if accepted is not None:

@@ -6,6 +6,7 @@ reason, every waiting caller gets `TransportClosed`, the transport is closed and
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, cast
 
@@ -29,6 +30,28 @@ class Waiter(Protocol):
 
     def set(self, value: Outcome) -> object:
         """Take the answer, or the error in its place; must not block."""
+
+
+class ShortRequest(ABC):
+    """A request for `Connection.send_short`, and the `Waiter` for its answer."""
+
+    __slots__ = ("slots",)
+
+    method: str
+    slots: BoundedSemaphore  # of the connection on which it was sent; one of them is taken
+
+    @abstractmethod
+    def message(self, call_id: int) -> bytes:
+        """Return what is sent."""
+
+    @abstractmethod
+    def answered(self, outcome: Outcome) -> None:
+        """Take the answer, or the error in its place; must not block."""
+
+    def set(self, value: Outcome) -> None:
+        """See `Waiter`."""
+        self.slots.release()
+        self.answered(value)
 
 
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
@@ -101,19 +124,23 @@ class Connection:
 
         The answer, or the error in its place, goes to `waiter` in the event loop, where nothing may block.
         """
-        slots = self._slots
-        if self.lost is not None or not slots.acquire(blocking=False):
+        return self.send_short(_Encoded(method, params, self._calls.takes_binary, waiter))
+
+    def send_short(self, request: ShortRequest) -> bool:
+        """Do as `send_at_once` with a request that makes its message itself, and takes the answer."""
+        slots, calls, is_sent = self._slots, self._calls, False
+        if self.lost is not None or not slots.acquire(False):
             return False
         try:
-            call_id, message = self._calls.begin(method, params, _Slotted(waiter, slots))
-        except BaseException:
-            slots.release()
-            raise
-        if self._transport.send_at_once(message):
-            return True
-        self._calls.forget(call_id)
-        slots.release()
-        return False
+            is_sent = self._transport.send_at_once(request.message(calls.next_id))
+        finally:
+            # Behind that, so that the bytes leave earlier: no answer can be taken in between.
+            if is_sent:
+                request.slots = slots
+                calls.enter(request.method, request)
+            else:
+                slots.release()
+        return is_sent
 
     def notify(self, method: str, params: object) -> None:
         """Send a notification.  Raises `TransportClosed`."""
@@ -181,19 +208,24 @@ def _settle(waiter: Waiter, outcome: Outcome) -> None:
     waiter.set(outcome)
 
 
-class _Slotted:
-    """Gives the slot of a request back before its answer is taken."""
+class _Encoded(ShortRequest):
+    """A request of a method and its params, whose answer somebody else takes."""
 
-    __slots__ = ("_slots", "_waiter")
+    __slots__ = ("_binary", "_params", "_waiter", "method")
 
-    def __init__(self, waiter: Waiter, slots: BoundedSemaphore) -> None:
+    def __init__(self, method: str, params: object, binary: bool, waiter: Waiter) -> None:
+        self.method = method
+        self._params = params
+        self._binary = binary
         self._waiter = waiter
-        self._slots = slots
 
-    def set(self, value: Outcome) -> None:
-        """See `Waiter`."""
-        self._slots.release()
-        self._waiter.set(value)
+    def message(self, call_id: int) -> bytes:
+        """See `ShortRequest`.  Raises TypeError or ValueError for params that JSON cannot hold."""
+        return wire.encode_request(call_id, self.method, self._params, binary=self._binary)
+
+    def answered(self, outcome: Outcome) -> None:
+        """See `ShortRequest`."""
+        self._waiter.set(outcome)
 
 
 class Posted:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable, kept
 from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, Exited, Output, ReadState
 from execserver.protocol.process import ReadParams, WriteParams, WriteStatus
+
+if TYPE_CHECKING:
+    from execserver.client.write_template import WriteTemplate
 
 _WRITE_PIECE: Final = 1024 * 1024
 
@@ -37,7 +40,7 @@ class ProcessState:
         self._read_position = after_seq
         self._writes = 0
         # Unique among clients: the server does not write the bytes of a known id again.
-        self._write_prefix = os.urandom(4).hex()
+        self._write_prefix = os.urandom(4).hex() + "-"
 
     @property
     def exit_code(self) -> int | None:
@@ -154,9 +157,22 @@ class ProcessState:
 
     def writing_piece(self, data: bytes) -> WriteParams:
         """Return what writes at most 1 MiB, with a write id of its own."""
+        return self.numbered_piece(self.next_write(), data)
+
+    def next_write(self) -> int:
+        """Return the number of a further write."""
         self._writes += 1
-        write_id = f"{self._write_prefix}-{self._writes}"
-        return WriteParams(process_id=self.process_id, chunk=data, write_id=write_id)
+        return self._writes
+
+    def numbered_piece(self, number: int, data: bytes) -> WriteParams:
+        """Return what writes at most 1 MiB; the number makes its write id."""
+        return WriteParams(process_id=self.process_id, chunk=data, write_id=f"{self._write_prefix}{number}")
+
+    def write_template(self) -> WriteTemplate:
+        """Return what makes requests of numbers and short pieces."""
+        from execserver.client.write_template import WriteTemplate  # late: few type
+
+        return WriteTemplate(self.process_id, self._write_prefix)
 
     def check_written(self, status: WriteStatus) -> None:
         """Raise `StdinUnavailable` if the server did not take a piece of input."""

@@ -15,11 +15,12 @@ from gevent.event import Event
 
 from execserver.client import wire
 from execserver.client.calls import Outcome
+from execserver.client.connection import ShortRequest
 from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.client.process_state import ProcessState
 from execserver.client.request_window import WINDOW_REQUESTS
 from execserver.client.session import Session
-from execserver.protocol.process import WriteParams
+from execserver.client.write_template import METHOD
 from execserver.protocol.process_methods import PROCESS_WRITE
 
 SHORT_BYTES: Final = 4096  # 64 KiB under way, which a socket takes
@@ -31,11 +32,12 @@ class QuickWrites:
     def __init__(self, session: Session, known: ProcessState, attention: Callable[[], object]) -> None:
         self._session = session
         self._known = known
+        self.template = known.write_template()
         self._attention = attention
         self._under_way: deque[_Write] = deque()
         self._failure: ExecServerError | None = None
         self._is_lost = False
-        self._settled = Event()
+        self._settled: Event | None = None  # made by `finish` when it has to wait
 
     @property
     def needs_finish(self) -> bool:
@@ -51,13 +53,11 @@ class QuickWrites:
             return False
         if len(self._under_way) >= WINDOW_REQUESTS:
             return False
-        params = self._known.writing_piece(data)
-        write = _Write(params, self._answered)
+        write = _Write(self, self._known.next_write(), data)
+        if not connection.send_short(write):
+            return False
         self._under_way.append(write)
-        if connection.send_at_once(PROCESS_WRITE.name, params, write):
-            return True
-        self._under_way.remove(write)
-        return False
+        return True
 
     def finish(self) -> None:
         """Wait until everything is answered, and send again what was lost.  Raises as a write does."""
@@ -67,19 +67,22 @@ class QuickWrites:
             if self._is_lost:
                 self._send_again()
             else:
-                self._settled.clear()
+                if self._settled is None:
+                    self._settled = Event()
                 with self._session.waiting():
                     self._settled.wait()
         self._is_lost = False
 
     def _send_again(self) -> None:
         while self._under_way:
-            params = self._under_way[0].params
+            lost = self._under_way[0]
+            params = self._known.numbered_piece(lost.number, lost.data)
             answer = self._session.call(PROCESS_WRITE, params, resend=True)
             self._under_way.popleft()
             self._known.check_written(answer.status)
 
-    def _answered(self, write: _Write, outcome: Outcome) -> None:
+    def answered(self, write: _Write, outcome: Outcome) -> None:
+        """Take the answer to one write."""
         if isinstance(outcome, TransportClosed):
             self._is_lost = True  # it stays under way
         else:
@@ -88,11 +91,12 @@ class QuickWrites:
                 self._failure = self._failure or kept(outcome)
             elif outcome is not wire.ACCEPTED:
                 self._check(outcome)
-        is_over = self.needs_finish
+        is_over = self._is_lost or self._failure is not None
         if is_over:
             self._attention()
-        if is_over or not self._under_way:
-            self._settled.set()
+        if self._settled is not None and (is_over or not self._under_way):
+            settled, self._settled = self._settled, None
+            settled.set()
 
     def _check(self, outcome: Outcome) -> None:
         try:
@@ -102,15 +106,22 @@ class QuickWrites:
             self._failure = self._failure or kept(error)
 
 
-class _Write:
+class _Write(ShortRequest):
     """One write under way."""
 
-    __slots__ = ("_answered", "params")
+    __slots__ = ("_owner", "data", "number")
 
-    def __init__(self, params: WriteParams, answered: Callable[[_Write, Outcome], None]) -> None:
-        self.params = params
-        self._answered = answered
+    method = METHOD
 
-    def set(self, value: Outcome) -> None:
-        """Take the answer (see `connection.Waiter`)."""
-        self._answered(self, value)
+    def __init__(self, owner: QuickWrites, number: int, data: bytes) -> None:
+        self._owner = owner
+        self.number = number
+        self.data = data
+
+    def message(self, call_id: int) -> bytes:
+        """See `ShortRequest`."""
+        return self._owner.template.request(call_id, self.number, self.data)
+
+    def answered(self, outcome: Outcome) -> None:
+        """See `ShortRequest`."""
+        self._owner.answered(self, outcome)

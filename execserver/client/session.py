@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import gevent
 import msgspec
@@ -51,6 +51,8 @@ from execserver.protocol.session import InitializedNotification, InitializeRespo
 
 P = TypeVar("P", bound=Record)
 R = TypeVar("R", bound=msgspec.Struct)
+
+_OPEN: Final = SessionState.OPEN  # each key asks, and looking a member up costs more
 
 OpenTransport: TypeAlias = Callable[[float], Transport]
 """Makes a new connection within so many seconds.  Raises `ConnectFailed` or `ConnectTimeout`."""
@@ -179,7 +181,7 @@ class Session:
     @property
     def at_hand(self) -> Connection | None:
         """The live connection; None where one would have to wait for it."""
-        return self._connection if self._rules.state is SessionState.OPEN else None
+        return self._connection if self._rules.state is _OPEN else None
 
     def close(self) -> None:
         """End the connection and the session object; the server keeps the session for its retention time."""

@@ -35,7 +35,14 @@ from execserver.client.sockets import open_socket, secure
 from execserver.client.upgrade import Upgrade
 from execserver.client.urls import Address, parse_url
 from execserver.eventloop.locks import BoundedSemaphore
-from execserver.wire.client_frames import TEXT_MESSAGE, ClientFrames, close_frame, message_frames
+from execserver.wire.client_frames import (
+    SHORT_BYTES,
+    TEXT_MESSAGE,
+    ClientFrames,
+    close_frame,
+    message_frames,
+    short_frame,
+)
 
 if TYPE_CHECKING:
     from execserver.wire.client_end import ClientEnd
@@ -65,10 +72,12 @@ class WebSocketTransport:
         self._sending = BoundedSemaphore(1)
         self._control: list[bytes] = []
         self._control_queued = False
+        self._unwaited: Any = None  # with `_take`: the socket whose calls never wait
         self._take: Callable[[bytes], bool] | None = None
         self._watcher: Any = None  # with `_take`: of the socket, started while `receive` waits
         self._broken: OSError | None = None  # what the watcher's read met
         self._for_reader = Event()
+        self._short_bytes = min(SHORT_BYTES, options.send_fragment_bytes)
         most = min(options.max_message_bytes, options.max_frame_bytes)
         self._frames = ClientFrames(TEXT_MESSAGE, most, self._messages.append, self._feed_library)
         self._frames.take(early)
@@ -116,11 +125,6 @@ class WebSocketTransport:
             self._arrived(count)
         return self._messages.popleft()
 
-    @property
-    def _unwaited(self) -> Any:
-        """The socket whose calls never wait."""
-        return self._socket._sock  # type: ignore[attr-defined]  # gevent's own; a file object apart costs a dup
-
     def _arrived(self, count: int) -> None:
         self._is_odd = False
         if count:
@@ -132,6 +136,8 @@ class WebSocketTransport:
         """Have messages taken in the event loop (see `Transport`); not over TLS."""
         if type(self._socket) is socket.socket and not self._closed:
             self._take = take
+            # gevent's own; a file object apart would cost a descriptor.
+            self._unwaited = self._socket._sock  # type: ignore[attr-defined]
             self._watcher = get_hub().loop.io(self._socket.fileno(), _READABLE)
 
     def _wait_for_others(self) -> None:
@@ -149,13 +155,18 @@ class WebSocketTransport:
 
     def _read_at_once(self) -> None:
         """Read what has come, in the event loop."""
-        take = self._take
+        take, frames = self._take, self._frames
         try:
-            self._arrived(self._unwaited.recv_into(self._frames.space))
+            count = self._unwaited.recv_into(frames.space)
         except BlockingIOError:
             return
         except OSError as error:
             self._broken = error.with_traceback(None)
+        else:
+            lone = frames.lone(count)
+            if lone is not None and take is not None and take(lone):
+                return  # as nearly always
+            self._arrived(count)
         messages = self._messages
         while messages and take is not None and take(messages[0]):
             messages.popleft()
@@ -205,18 +216,18 @@ class WebSocketTransport:
     def send_at_once(self, message: bytes) -> bool:
         """Send a short message without waiting (see `Transport`)."""
         is_open = self._watcher is not None and (self._library is None or self._library.is_open)
-        if not (is_open and self._sending.acquire(blocking=False)):
+        if not is_open or self._sending.locked():
             return False
-        frame = b"".join(message_frames(message, self._options.send_fragment_bytes))
-        sent = 0
+        if len(message) <= self._short_bytes:
+            frame = short_frame(message)
+        else:
+            frame = b"".join(message_frames(message, self._options.send_fragment_bytes))
         try:
             sent = self._unwaited.send(frame)
         except OSError:
             return False  # it is full, or broken, which `send` tells
-        finally:
-            if sent in (0, len(frame)):
-                self._sending.release()
         if sent < len(frame):
+            self._sending.acquire(False)  # nobody has it
             gevent.spawn(self._send_rest, memoryview(frame)[sent:])
         return True
 

@@ -41,6 +41,8 @@ def encode(data: bytes | bytearray | memoryview) -> bytes:
 def decode(text: str) -> bytes:
     """Return the decoded bytes of a base64 text; raise InvalidBase64."""
     try:
+        if len(text) <= _LITTLE_BYTES:
+            return _decode_little(text.encode("ascii"))
         data = _decode_alphabet(text)
     except ValueError:  # binascii.Error is one
         raise _complaint(text) from None
@@ -50,8 +52,10 @@ def decode(text: str) -> bytes:
     return data
 
 
-def decode_buffer(text: memoryview) -> bytes:
+def decode_buffer(text: bytes | memoryview) -> bytes:
     """Return the decoded bytes of a base64 text, without a copy of it; raise ValueError."""
+    if len(text) <= _LITTLE_BYTES:
+        return _decode_little(text)
     data = _decode_alphabet(text)
     end = bytes(text[-4:])
     if end[-1:] == b"=" and not _is_canonical(end.decode("ascii")):
@@ -59,7 +63,15 @@ def decode_buffer(text: memoryview) -> bytes:
     return data
 
 
-def _decode_alphabet(text: str | memoryview) -> bytes:
+def _decode_little(text: bytes | memoryview) -> bytes:
+    # Each byte string has one spelling, so what is encoded to the same text was that one.
+    data = binascii.a2b_base64(text)
+    if binascii.b2a_base64(data, newline=False) != text:
+        raise ValueError("not canonical")
+    return data
+
+
+def _decode_alphabet(text: str | bytes | memoryview) -> bytes:
     if _FAST:
         return _fast_decode(text, validate=True)
     if len(text) % 4:

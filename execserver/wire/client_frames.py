@@ -23,10 +23,10 @@ BINARY_MESSAGE: Final = 0x82
 TEXT_MESSAGE: Final = 0x81
 BUFFER_BYTES: Final = 320 * 1024
 SMALL_BYTES: Final = 8 * 1024
+SHORT_BYTES: Final = 4096  # header and payload of a longer frame stay separate
 
 _SHORT_HEAD, _MEDIUM_HEAD, _LONG_HEAD = (Struct(form).pack for form in (">BB4s", ">BBH4s", ">BBQ4s"))
 _FRAGMENT_BYTES: Final = 1024 * 1024
-_APART_BYTES: Final = 4096
 _CONTINUED, _CONTINUED_FINAL = 0x00, 0x80
 _FINAL: Final = 0x80
 _CLOSE: Final = 0x88
@@ -36,11 +36,14 @@ _MEDIUM: Final = 126  # the length follows in two bytes
 _MAX_HEAD: Final = 4  # of a frame of up to 64 KiB without a mask
 _SMALL_READS: Final = 8  # in a row give a large buffer back: fewer, and a stream with pauses would make many
 _MASKS_BYTES: Final = 1024
-_SHORT_BYTES: Final = 1024
+_LITTLE_BYTES: Final = 1024
+_FEW: Final = 32
 _NORMAL_CLOSURE: Final = 1000
 
-# The library's, in C, from the first long message on; loading it takes longer than masking some short ones.
+# The library's, in C, from the first long message on, or behind some short ones: loading it takes longer than
+# masking those.
 _apply_mask: Callable[[bytes, bytes], bytes] | None = None
+_masked_here = 0
 _masks: list[bytes] = []  # random and not used yet: asking the system for each frame would cost more
 
 
@@ -75,7 +78,9 @@ class ClientFrames:
 
         With `BINARY_MESSAGE` text goes to the library, with `TEXT_MESSAGE` both kinds are taken.
         """
-        self._whole = (BINARY_MESSAGE,) if whole == BINARY_MESSAGE else (TEXT_MESSAGE, BINARY_MESSAGE)
+        self._whole: tuple[int, ...] = (
+            (BINARY_MESSAGE,) if whole == BINARY_MESSAGE else (TEXT_MESSAGE, BINARY_MESSAGE)
+        )
         self._max_bytes = max_bytes
         self._message = message
         self._other = other
@@ -100,6 +105,29 @@ class ClientFrames:
             self.arrived(len(part))
             rest = rest[len(part) :]
 
+    def lone(self, count: int) -> bytes | None:
+        """Return the message of which the bytes that were read into `space` are the frame, and nothing else.
+
+        None is any other case: then nothing has happened, and `arrived` must have the same count.
+        """
+        # As nearly all reads are; `arrived` takes three times as long.  A test compares the two.
+        data = self._bytes
+        if (
+            self._held
+            or self._owed
+            or self._in_fragments
+            or not _MAX_HEAD <= count < SMALL_BYTES == len(data)
+        ):
+            return None
+        begin, length = 2, data[1]  # with a mask it is above 127
+        if length == _MEDIUM:
+            begin, length = 4, data[2] << 8 | data[3]
+        elif length > _MEDIUM:
+            return None
+        if begin + length != count or length > self._max_bytes or data[0] not in self._whole:
+            return None
+        return self._buffer[begin:count].tobytes()
+
     def arrived(self, count: int) -> None:
         """Take the bytes that were read into `space`."""
         size = len(self._buffer)
@@ -120,6 +148,7 @@ class ClientFrames:
         """Free the buffer and the callbacks; nothing can be taken after this."""
         self._bytes = bytearray()
         self._buffer = memoryview(b"")
+        self._whole = ()
         self._message, self._other = _ignored, _refused
 
     def _resize(self, end: int) -> None:
@@ -181,6 +210,7 @@ class ClientFrames:
         if self._other(bytes(view[at:after])):
             return after
         self._message, self._other = _ignored, _refused  # what is still read into the buffer is dropped
+        self._whole = ()
         return end + 1
 
     def _note_fragments(self, lead: int) -> None:
@@ -231,6 +261,15 @@ def message_frames(message: bytes, fragment_bytes: int = _FRAGMENT_BYTES) -> lis
     return [part for lead, piece in zip(leads, pieces, strict=True) for part in _frame(lead, piece)]
 
 
+def short_frame(message: bytes) -> bytes:
+    """Return a message of at most `SHORT_BYTES` as one masked frame, as `message_frames` makes it."""
+    length, mask = len(message), _masks.pop() if _masks else _fresh_mask()
+    lead = BINARY_MESSAGE if message[:1] == b"\0" else TEXT_MESSAGE
+    if length < 126:
+        return _SHORT_HEAD(lead, _MASKED | length, mask) + _masked(message, mask)
+    return _MEDIUM_HEAD(lead, _MASKED | 126, length, mask) + _masked(message, mask)
+
+
 def ping_frame() -> bytes:
     """Return a masked ping without payload."""
     return b"\x89\x80" + _fresh_mask()
@@ -258,14 +297,15 @@ def _frame(lead: int, payload: bytes) -> list[bytes]:
     else:
         head = _LONG_HEAD(lead, _MASKED | 127, length, mask)
     masked = _masked(payload, mask)
-    return [head, masked] if length > _APART_BYTES else [head + masked]
+    return [head, masked] if length > SHORT_BYTES else [head + masked]
 
 
 def _masked(payload: bytes, mask: bytes) -> bytes:
-    global _apply_mask
+    global _apply_mask, _masked_here
     if _apply_mask is None:
         length = len(payload)
-        if length <= _SHORT_BYTES:
+        if length <= _LITTLE_BYTES and _masked_here < _FEW:
+            _masked_here += 1
             key = int.from_bytes((mask * (length // 4 + 1))[:length], "big")
             return (int.from_bytes(payload, "big") ^ key).to_bytes(length, "big")
         from websockets.speedups import apply_mask

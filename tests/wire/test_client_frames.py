@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
+from execserver.wire import client_frames
 from execserver.wire.client_frames import (
     BINARY_MESSAGE,
     BUFFER_BYTES,
+    SHORT_BYTES,
     SMALL_BYTES,
     TEXT_MESSAGE,
     ClientFrames,
     message_frames,
+    short_frame,
 )
 from execserver.wire.websocket import FrameLimits, ServerFrames
 
@@ -24,9 +27,12 @@ MAX_BYTES = 256 * 1024
 class Peer:
     """The library behind the frames, as the owner of a connection has it."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES, whole: int = BINARY_MESSAGE) -> None:
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, whole: int = BINARY_MESSAGE, looks_for_lone: bool = False
+    ) -> None:
         self.found: list[object] = []  # messages as bytes, all else as the library's frames
-        self.quick = 0
+        self.quick = self.lone = 0
+        self.looks_for_lone = looks_for_lone
         self.library = Protocol(CLIENT, state=OPEN, max_size=(max_bytes, max_bytes))
         self.frames = ClientFrames(whole, max_bytes, self._message, self._feed)
 
@@ -42,12 +48,21 @@ class Peer:
             self.found.append(bytes(event.data) if is_message else (event.opcode, event.fin, event.data))
         return self.library.state is OPEN and self.library.parser_exc is None
 
+    def _read(self, part: bytes) -> None:
+        self.frames.space[: len(part)] = part
+        lone = self.frames.lone(len(part)) if self.looks_for_lone else None
+        if lone is None:
+            self.frames.arrived(len(part))
+        else:
+            self.lone += 1
+            self.found.append(lone)
+
     def read(self, data: bytes, sizes: list[int]) -> None:
         """Read the bytes in pieces of these sizes, again and again."""
         at = number = 0
         while at < len(data):
             part = data[at : at + min(sizes[number % len(sizes)], len(self.frames.space))]
-            self.frames.take(part)
+            self._read(part)
             at += len(part)
             number += 1
 
@@ -77,12 +92,30 @@ SIZES = st.lists(st.sampled_from([1, 2, 3, 7, 1000, 65536, BUFFER_BYTES]), min_s
 @given(st.lists(FRAMES, max_size=8), SIZES)
 def test_it_finds_what_the_library_finds(sent: list[bytes], sizes: list[int]) -> None:
     data = b"".join(sent)
-    peer, alone = Peer(), Peer()
-    peer.read(data, sizes)
+    alone = Peer()
     alone._feed(data)
-    assert peer.found == alone.found
-    assert (peer.library.parser_exc is None) == (alone.library.parser_exc is None)
-    assert peer.library.state == alone.library.state
+    for peer in (Peer(), Peer(looks_for_lone=True)):
+        peer.read(data, sizes)
+        assert peer.found == alone.found
+        assert (peer.library.parser_exc is None) == (alone.library.parser_exc is None)
+        assert peer.library.state == alone.library.state
+
+
+@given(st.lists(FRAMES, max_size=12))
+def test_a_message_alone_in_a_read_is_found_as_all_others_are(sent: list[bytes]) -> None:
+    with_lone, without = Peer(looks_for_lone=True), Peer()
+    for peer in (with_lone, without):
+        for one in sent:
+            peer.read(one, [SMALL_BYTES - 1])
+    assert with_lone.found == without.found
+    assert with_lone.library.state == without.library.state
+
+
+@pytest.mark.parametrize(("size", "found"), [(1, 0), (2, 1), (125, 1), (126, 1), (8000, 1), (9000, 0)])
+def test_a_short_message_may_be_alone(size: int, found: int) -> None:
+    peer = Peer(looks_for_lone=True)
+    peer.read(frame(0x82, b"m" * size), [BUFFER_BYTES])
+    assert (peer.found, peer.lone) == ([b"m" * size], found)
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, MAX_BYTES])
@@ -188,6 +221,27 @@ def test_nothing_is_held_after_the_end() -> None:
     peer.frames.let_go()
     peer.frames.take(b"x" * 10)
     assert len(peer.frames.space) == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 1024, 1025, SHORT_BYTES])
+@pytest.mark.parametrize("lead", [b"{", b"\0"])
+def test_a_short_frame_is_the_one_of_every_message(
+    size: int, lead: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = (lead * size)[:1] + b"m" * max(0, size - 1)
+    monkeypatch.setattr(client_frames, "_masks", [b"\x01\xfe\x80\x7f"] * 2)
+    assert [short_frame(message)] == message_frames(message)
+
+
+def test_the_first_messages_are_masked_without_the_library_and_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_frames, "_apply_mask", None)
+    monkeypatch.setattr(client_frames, "_masked_here", 0)
+    mask = b"\x01\xfe\x80\x7f"
+    messages = [bytes(range(size)) for size in range(client_frames._FEW)]
+    here = [client_frames._masked(message, mask) for message in messages]
+    assert client_frames._apply_mask is None
+    assert [client_frames._masked(message, mask) for message in messages] == here
+    assert client_frames._apply_mask is not None
 
 
 @pytest.mark.parametrize("fragment_bytes", [4, 100])

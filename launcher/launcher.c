@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "plain.h"
 #include "wrapper.h"
 
 #ifndef LOADER
@@ -23,11 +24,10 @@
 
 enum { TRAILER = 128 };
 
-/* What the loader and the C library would take from the environment is meant for the user's programs, which
- * use other ones.  It is renamed here, and the program in the tree gives it its name back. */
-static const char FILE_HELPER[] = "codex-fs", HELPER_ARGUMENT[] = "--codex-run-as-fs-helper";
 enum { OWN_PART = -2 }; /* in the place of a lock: what the program runs from is a part of a tree, and its to remove */
 
+/* What the loader and the C library would take from the environment is meant for the user's programs, which
+ * use other ones.  It is renamed here, and the program in the tree gives it its name back. */
 static const char LOADER_PREFIX[] = "LD_", KEPT_PREFIX[] = "_EXECSERVER_KEPT_";
 
 static const char SHORTAGE_CURE[] = "allow more open files (`ulimit -n`), or give it more memory";
@@ -96,13 +96,6 @@ static void become(const char *tree, int lock, const char *self, int argc, char 
     memcpy(words, first, sizeof first);
     if (rest) memcpy(words + count, argv + 1, rest * sizeof *argv);
     execve(words[0], words, environment);
-}
-
-/* Tell whether this is one file request, in a process of its own, as the sandboxes of other programs start it. */
-static int is_file_helper(int argc, char **argv) {
-    const char *slash = argc ? strrchr(argv[0], '/') : NULL;
-    if (argc && !strcmp(slash ? slash + 1 : argv[0], FILE_HELPER)) return 1;
-    return argc > 1 && (!strcmp(argv[1], HELPER_ARGUMENT) || !strcmp(argv[1], FILE_HELPER));
 }
 
 /* Tell whether an exec failed for where the program lies; else it would fail in every other place, too. */
@@ -188,6 +181,8 @@ int main(int argc, char **argv) {
     struct payload payload;
     char self[PATH_MAX] = "";
     if (fill_stdio()) return fail("stdio is closed, and there is no /dev/null", "mount /dev, or leave it open");
+    int status = is_file_helper(argc, argv) ? answer_plainly() : -1;
+    if (status >= 0) return status;
     int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (file < 0 && is_shortage(errno)) return fail(strerror(errno), SHORTAGE_CURE);
     if (file < 0 && errno == EACCES)

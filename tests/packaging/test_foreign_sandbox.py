@@ -10,6 +10,7 @@ import pytest
 from tests.support.one_file import Box, Done
 
 MOST_WRITTEN = 16 * 2**20
+WORK = "file:///mnt/./w"  # spelt so that the launcher leaves each request to the program
 HELPER = "--codex-run-as-fs-helper"
 RESTRICTED = {
     "permissions": {
@@ -52,17 +53,17 @@ def ask(box: Box, operation: str, params: dict[str, object], after: str = "", ro
 @pytest.mark.parametrize(
     ("operation", "params"),
     [
-        ("fs/readFile", {"path": "file:///mnt/w/f"}),
-        ("fs/writeFile", {"path": "file:///mnt/w/g", "dataBase64": "aGk="}),
-        ("fs/createDirectory", {"path": "file:///mnt/w/d"}),
-        ("fs/getMetadata", {"path": "file:///mnt/w/f"}),
-        ("fs/getMetadata", {"path": "file:///mnt/w/f", "followSymlinks": False}),
-        ("fs/canonicalize", {"path": "file:///mnt/w/f"}),
-        ("fs/readDirectory", {"path": "file:///mnt/w"}),
+        ("fs/readFile", {"path": f"{WORK}/f"}),
+        ("fs/writeFile", {"path": f"{WORK}/g", "dataBase64": "aGk="}),
+        ("fs/createDirectory", {"path": f"{WORK}/d"}),
+        ("fs/getMetadata", {"path": f"{WORK}/f"}),
+        ("fs/getMetadata", {"path": f"{WORK}/f", "followSymlinks": False}),
+        ("fs/canonicalize", {"path": f"{WORK}/f"}),
+        ("fs/readDirectory", {"path": WORK}),
         (
             "fs/walk",
             {
-                "path": "file:///mnt/w",
+                "path": WORK,
                 "options": {
                     "maxDepth": 3,
                     "maxDirectories": 9,
@@ -71,20 +72,20 @@ def ask(box: Box, operation: str, params: dict[str, object], after: str = "", ro
                 },
             },
         ),
-        ("fs/remove", {"path": "file:///mnt/w/f"}),
+        ("fs/remove", {"path": f"{WORK}/f"}),
         (
             "fs/copy",
-            {"sourcePath": "file:///mnt/w/f", "destinationPath": "file:///mnt/w/c", "recursive": False},
+            {"sourcePath": f"{WORK}/f", "destinationPath": f"{WORK}/c", "recursive": False},
         ),
-        ("capabilityRoots/discoverV1", {"roots": [{"id": "w", "path": "file:///mnt/w"}]}),
-        ("capabilities/loadDiscoveries", {"locations": [{"root": "file:///mnt/w"}], "warnings": []}),
+        ("capabilityRoots/discoverV1", {"roots": [{"id": "w", "path": WORK}]}),
+        ("capabilities/loadDiscoveries", {"locations": [{"root": WORK}], "warnings": []}),
     ],
 )
 def test_every_operation_is_answered_silently_and_leaves_nothing(
     operation: str, params: dict[str, object], sandbox: object, box: Box
 ) -> None:
     if "roots" in params:
-        params = {"roots": [{"id": "w", "path": "file:///mnt/w", "sandbox": sandbox}]}
+        params = {"roots": [{"id": "w", "path": WORK, "sandbox": sandbox}]}
     done = ask(box, operation, {**params, "sandbox": sandbox}, after="find /dev/shm -name '?new-*'")
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(done.stdout.splitlines()) == 1
@@ -99,7 +100,7 @@ def test_every_operation_is_answered_silently_and_leaves_nothing(
 
 def test_skills_are_read_with_the_parser_of_that_part(box: Box) -> None:
     """PyYAML is in it."""
-    params: dict[str, object] = {"locations": [["file:///mnt/w", None, None]], "warnings": []}
+    params: dict[str, object] = {"locations": [[WORK, None, None]], "warnings": []}
     done = ask(box, "capabilities/loadDiscoveries", params, room=str(MOST_WRITTEN))
     assert (done.returncode, done.stderr) == (0, b"")
     response = json.loads(done.stdout)["payload"]["response"]
@@ -107,16 +108,24 @@ def test_skills_are_read_with_the_parser_of_that_part(box: Box) -> None:
 
 
 def test_it_writes_a_part_of_the_tree_only(box: Box) -> None:
-    done = ask(box, "fs/canonicalize", {"path": "file:///mnt/w", "sandbox": None}, room=str(MOST_WRITTEN))
+    done = ask(box, "fs/canonicalize", {"path": WORK, "sandbox": None}, room=str(MOST_WRITTEN))
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["payload"]["response"] == {"path": "file:///mnt/w"}
 
 
 def test_without_room_for_it_every_reason_is_told(box: Box) -> None:
-    done = ask(box, "fs/canonicalize", {"path": "file:///mnt/w", "sandbox": None}, room="1m")
+    done = ask(box, "fs/canonicalize", {"path": WORK, "sandbox": None}, room="1m")
     assert done.stdout == b""
     assert b"No space left on device" in done.stderr
     assert b"What to do: " in done.stderr
+
+
+def test_a_plain_request_is_answered_without_any_room(box: Box) -> None:
+    done = ask(box, "fs/readFile", {"path": "file:///mnt/w/f"}, after="ls -A /dev/shm", room="1m")
+    assert (done.returncode, done.stderr) == (0, b"")
+    answer, *left = done.stdout.splitlines()
+    assert json.loads(answer)["payload"]["response"] == {"dataBase64": "aGkK"}
+    assert left == []
 
 
 def test_what_a_killed_helper_left_is_removed_by_a_later_one(box: Box) -> None:

@@ -1,0 +1,220 @@
+"""File requests that the launcher answers itself, as the program would; the others are left to that."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from execserver.dispatch import NAMES, choose
+from execserver.protocol.errors import RpcError
+from execserver.protocol.json_text import NotJson, parse
+from helpers.codex_fs import reply
+from helpers.fs_request import read_request
+from tests.support.one_file import LIMIT_S, Box, Done
+
+HELPER = "--codex-run-as-fs-helper"
+HANDED_ON = b"execserver: there is no folder to unpack into\n"
+# Where it may unpack nothing, what the launcher leaves to the program cannot be answered.
+WITHOUT_TREE = {"EXECSERVER_CACHE_DIR": "not/absolute"}
+MOST_READ, MOST_CONTENT = 4096, 1 << 20
+
+OPERATIONS = ("fs/getMetadata", "fs/readFile", "fs/readDirectory", "fs/canonicalize")
+SIZES = (0, 1, 2, 3, 100, 3 * 65536 + 1, MOST_CONTENT)
+LINKS = {"link": "f3", "up": ".", "nowhere": "gone", "loop": "loop", "pipe": "fifo"}
+FILES = (*(f"f{size}" for size in SIZES), "old", "link", "up/f3")
+FOLDERS = ("", "empty", "quoted", "up")
+OF_ALL_KINDS = (*FILES, *FOLDERS, "odd", "fifo", "pipe", "large")
+NOT_PLAIN = ("gone", "nowhere", "loop", "f3/x", "f3/", "./f3", "up/../f3", "f3/.", "quoted/a b", "f%33")
+
+
+@pytest.fixture(scope="module")
+def program(dist: Path) -> Path:
+    """The file, if it has a launcher."""
+    with (dist / "execserver").open("rb") as file:
+        if file.read(2) == b"#!":
+            pytest.skip("there was no compiler to build a launcher with")
+    return dist / "execserver"
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files of all kinds."""
+    folder = tmp_path_factory.mktemp("ground")
+    for size in SIZES:
+        (folder / f"f{size}").write_bytes(bytes(at % 251 for at in range(size)))
+    (folder / "large").write_bytes(bytes(MOST_CONTENT + 1))
+    (folder / "old").touch()
+    os.utime(folder / "old", ns=(-1, -1_500_000_000))
+    os.mkfifo(folder / "fifo")
+    for name, target in LINKS.items():
+        (folder / name).symlink_to(target)
+    for name in ("empty", "quoted", "odd"):
+        (folder / name).mkdir()
+    for name in ('a"b', "a\\b", "a b", "#?%", ".hidden", "~"):
+        (folder / "quoted" / name).touch()
+    (folder / "odd" / "\xe9").touch()
+    return folder
+
+
+def asked(program: Path, request: bytes, *argv: str) -> Done:
+    """Put a request to the launcher alone."""
+    return subprocess.run(
+        argv or ("execserver", HELPER),
+        executable=program,
+        input=request,
+        env=WITHOUT_TREE,
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def is_left(done: Done) -> bool:
+    return done.returncode == 1 and done.stderr.startswith(HANDED_ON)
+
+
+def answer(request: bytes) -> bytes:
+    """Return the program's answer, empty for a request that it refuses to read."""
+    try:
+        return b"".join(reply(read_request(parse(request))))
+    except (RpcError, NotJson):
+        return b""
+
+
+def request_of(operation: str, path: object, **params: object) -> bytes:
+    return json.dumps({"operation": operation, "params": {"path": path, **params}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        *itertools.product(("fs/getMetadata", "fs/canonicalize"), OF_ALL_KINDS),
+        *itertools.product(("fs/readFile",), FILES),
+        *itertools.product(("fs/readDirectory",), FOLDERS),
+    ],
+)
+@pytest.mark.parametrize("form", ["file://{}", "{}"])
+def test_a_plain_request_is_answered_without_a_tree(
+    program: Path, ground: Path, operation: str, name: str, form: str
+) -> None:
+    request = request_of(operation, form.format(ground / name), sandbox=None)
+    done = asked(program, request)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", answer(request))
+    assert json.loads(done.stdout)["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        *itertools.product(OPERATIONS, NOT_PLAIN),
+        *itertools.product(("fs/readFile",), ("fifo", "pipe", "empty", "large")),
+        *itertools.product(("fs/readDirectory",), ("odd", "f3", "fifo")),
+        *itertools.product(("fs/walk", "fs/open", "fs/remove", "fs/unknown"), ("f3",)),
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_program(
+    program: Path, ground: Path, operation: str, name: str
+) -> None:
+    assert is_left(asked(program, request_of(operation, f"file://{ground}/{name}")))
+
+
+@pytest.mark.parametrize("sandbox", [{}, {"permissions": {"type": "disabled"}}, [], False, ""])
+def test_a_request_with_a_sandbox_is_left_to_the_program(program: Path, sandbox: object) -> None:
+    assert is_left(asked(program, request_of("fs/getMetadata", "/", sandbox=sandbox)))
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/self/status", "/dev/null", "/C:", "/c|/x", "file://host/", "~", "", "x", 0]
+)
+def test_a_path_that_takes_more_than_a_look_is_left_to_the_program(program: Path, path: object) -> None:
+    assert is_left(asked(program, request_of("fs/readFile", path)))
+
+
+# Between and behind the parts of a request, and what its members may be.
+SPACES = st.sampled_from(("", " ", "\n", "\t \r", "\0", "\ufeff", ",", "}", "x"))
+BEGINNINGS = st.sampled_from(("", "", "file://", "file:", "FILE://", "file://localhost", "file:////", "~"))
+PIECES = st.sampled_from((*"/.:|%#?~ax\\", "//", "..", "/.", "/..", "/GROUND", "/GROUND", "\xe9"))
+OTHERS: st.SearchStrategy[object] = st.sampled_from([None, True, False, "/", 0, 1.5, {}, []])
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    """A request, or what is none any more; GROUND stands for the folder."""
+    names = st.sampled_from(("sandbox", "followSymlinks", "recursive", "path", "x"))
+    path: tuple[str, object] = "path", draw(BEGINNINGS) + "".join(draw(st.lists(PIECES, max_size=4)))
+    members = draw(st.permutations([path, *draw(st.lists(st.tuples(names, OTHERS), max_size=2))]))
+    params = ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in members)
+    halves = [f'"operation":{json.dumps(draw(st.sampled_from(OPERATIONS)))}', f'"params":{{{params}}}']
+    space = draw(st.lists(SPACES, min_size=3, max_size=3)) if draw(st.booleans()) else ["", "", ""]
+    return f"{space[0]}{{{f'{space[1]},'.join(draw(st.permutations(halves)))}}}{space[2]}".encode()
+
+
+@given(requests())
+@example(b'{"operation":"fs/canonicalize","params":{"path":"/GROUND/up"},"params":{}}')
+@example(b'{"params":{},"params":{"path":"/GROUND/up"},"operation":"fs/canonicalize"}')
+@example(b'{"operation":"fs/canonicalize","params":{"path":"/GROUND/up"}}{}')
+@example(b'{"operation":"fs/canonicalize","params":{"path":"/GROUND/up",}}')
+@example(b'{"operation":"fs/canonicalize","params":{"path":"/GROUND/up"}')
+@example(b'["fs/canonicalize",{"path":"/GROUND/up"}]')
+def test_an_answer_of_the_launcher_is_that_of_the_program(program: Path, ground: Path, text: bytes) -> None:
+    request = text.replace(b"/GROUND", os.fsencode(ground))
+    done = asked(program, request)
+    if not is_left(done):
+        assert (done.returncode, done.stdout, done.stderr) == (0, answer(request), b"")
+
+
+@pytest.mark.parametrize("word", ["", HELPER, "codex-fs", "--help"])
+@pytest.mark.parametrize("name", [*NAMES, "codex", "execserver", "other", ""])
+def test_the_launcher_answers_as_the_file_helper_and_as_no_other_program(
+    program: Path, name: str, word: str
+) -> None:
+    argv = [f"/some/{name}", *filter(None, [word])]
+    done = asked(program, request_of("fs/getMetadata", "/"), *argv)
+    assert (b"isDirectory" in done.stdout) == (choose(argv)[0] == NAMES["codex-fs"])
+
+
+@pytest.mark.unpacked
+@pytest.mark.parametrize("size", [0, MOST_READ - 1, MOST_READ, MOST_READ + 1, 300_000])
+def test_the_program_gets_the_whole_of_a_request_that_is_left_to_it(one_file: Box, size: int) -> None:
+    one_file.temporary.joinpath("é").write_text("x" * size)
+    request = request_of("fs/getMetadata", f"file://{one_file.temporary}/é").ljust(size)
+    done = answered(one_file, request)
+    assert (done.returncode, done.stdout, done.stderr) == (0, answer(request), b"")
+
+
+@pytest.mark.unpacked
+def test_a_request_that_stops_in_its_middle_is_refused_by_the_program(one_file: Box) -> None:
+    done = answered(one_file, b'{"operation":"fs/getMetadata"')
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"fs sandbox helper failed: ")
+
+
+@pytest.mark.unpacked
+def test_an_answer_that_nobody_reads_ends_with_the_words_of_the_program(one_file: Box) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        done = answered(one_file, request_of("fs/getMetadata", "/"), stdout=theirs)
+    finally:
+        os.close(theirs)
+    assert (done.returncode, done.stderr) == (1, b"fs sandbox helper failed: Broken pipe (os error 32)\n")
+
+
+def answered(box: Box, request: bytes, stdout: int = subprocess.PIPE) -> Done:
+    """Put a request to the file, which has its tree."""
+    return subprocess.run(
+        [box.program, HELPER],
+        input=request,
+        env=box.variables,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=LIMIT_S,
+        check=False,
+    )

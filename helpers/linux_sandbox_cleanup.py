@@ -13,12 +13,12 @@ import os
 
 from execserver.sandbox.kernel import privileges
 from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.masks.covers import covers_of
 from execserver.sandbox.masks.files import MaskTargetError
 from execserver.sandbox.masks.records import record_places, state_folder
 from execserver.sandbox.masks.stale import clean
 from execserver.sandbox.masks.targets import MaskTargets
 from execserver.sandbox.rootfs.builder import RootFailed
-from execserver.zygote.confine.request import covers_of
 from execserver.zygote.libc import Libc
 
 TYPE_CHECKING = False

@@ -109,6 +109,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.remote.running": "remote/test_serving.py",
     "execserver.remote.plain_executor": "remote/test_remote_mode.py",
     "execserver.remote.plain_transport": "remote/test_remote_mode.py",
+    "execserver.sandbox.masks.covers": "zygote/test_confined.py",
     "execserver.sandbox.proxy.joining": "zygote/test_bubblewrap.py",
     "execserver.sandbox.files.trees": "sandbox/test_guarded_files.py",
     "execserver.sandbox.files.guarded_no_symlinks": "e2e/test_paths_without_links.py",

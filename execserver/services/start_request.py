@@ -13,12 +13,8 @@ from execserver.resources.rlimits import ChildLimits
 from execserver.services.current_plan import SandboxNotMade
 from execserver.zygote import lookup
 from execserver.zygote.confinement import UNCONFINED, Confinement, refused
-from execserver.zygote.records import (
-    STAGE_CWD,
-    STAGE_LOOKUP,
-    STAGE_ROOT,
-    Failed,
-)
+from execserver.zygote.records import Failed
+from execserver.zygote.stages import STAGE_CWD, STAGE_LOOKUP, STAGE_ROOT
 
 _STRINGS_BYTES = 8 * 1024 * 1024  # above what any kernel passes to a new program (6 MiB)
 

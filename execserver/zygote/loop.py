@@ -20,7 +20,6 @@ from execserver.zygote.groups import has_members, signal_members
 from execserver.zygote.oom_score import OomScore
 from execserver.zygote.reaper import end_all_children, own_children, reap_ended
 from execserver.zygote.records import (
-    STAGE_EXEC,
     UNLIMITED,
     Begun,
     Exited,
@@ -37,6 +36,7 @@ from execserver.zygote.records import (
 )
 from execserver.zygote.rest import ServerRest
 from execserver.zygote.spawn import SpawnFailure, spawn
+from execserver.zygote.stages import STAGE_EXEC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

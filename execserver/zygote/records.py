@@ -17,17 +17,11 @@ from execserver.zygote.confinement import (
     decode_confinement,
     encode_confinement,
 )
+from execserver.zygote.stages import STAGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-# Where a start failed.
-STAGE_CWD = 1
-STAGE_LOOKUP = 2
-STAGE_EXEC = 3
-STAGE_ROOT = 4  # the sandbox could not be made; the only detail says why
-_STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_ROOT)
 
 _SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER, _BEGUN, _RELEASE = range(1, 10)
 
@@ -248,7 +242,7 @@ def decode(data: bytes) -> Record:
         raise RecordError(f"record of kind {kind} with a confinement")
     if kind == _FAILED:
         stage, errno, reason, count = fields
-        if stage not in _STAGES or flags:
+        if stage not in STAGES or flags:
             raise RecordError(f"unknown stage {stage} of a failed start")
         return Failed(number, stage, errno, reason, _split(body, count))
     if body:

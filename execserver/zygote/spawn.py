@@ -18,7 +18,7 @@ from execserver.zygote.lookup import (
     pipe_candidates,
     terminal_program,
 )
-from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
+from execserver.zygote.stages import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

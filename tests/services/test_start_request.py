@@ -14,7 +14,8 @@ from execserver.services.start_request import (
 )
 from execserver.zygote import lookup
 from execserver.zygote.confinement import LANDLOCK, UNCONFINED, Confinement
-from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP, Failed
+from execserver.zygote.records import Failed
+from execserver.zygote.stages import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
 
 
 def refusal(spec: SpawnSpec) -> str:

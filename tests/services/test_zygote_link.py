@@ -20,7 +20,6 @@ from execserver.services.zygote_link import AnswerTimeout, LinkState, PendingSta
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.records import (
-    STAGE_EXEC,
     Exited,
     Failed,
     Record,
@@ -31,6 +30,7 @@ from execserver.zygote.records import (
     decode,
     encode,
 )
+from execserver.zygote.stages import STAGE_EXEC
 from tests.support.waiting import wait_until
 
 

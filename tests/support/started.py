@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from execserver.zygote.confine.child import milliseconds_until
 from execserver.zygote.confine.sandboxes import Sandboxes
-from execserver.zygote.records import STAGE_EXEC, SpawnRequest, WorkerRequest
+from execserver.zygote.records import SpawnRequest, WorkerRequest
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.stages import STAGE_EXEC
 
 
 def start(sandboxes: Sandboxes, request: SpawnRequest, descriptors: Sequence[int]) -> int:

@@ -16,7 +16,8 @@ from execserver.sandbox.plan import FILTER_RESTRICTED
 from execserver.zygote import confinement
 from execserver.zygote.confine import table
 from execserver.zygote.confinement import FILTER, KINDS, LANDLOCK, NATIVE, REFUSAL, Confinement, filtered
-from execserver.zygote.records import STAGE_ROOT, Failed, Started
+from execserver.zygote.records import Failed, Started
+from execserver.zygote.stages import STAGE_ROOT
 from tests.support.roots import USERS, plan
 from tests.zygote.confined_harness import ConfinedZygote
 

@@ -25,8 +25,9 @@ from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.confine.sandboxes import Sandboxes
 from execserver.zygote.confinement import BUBBLEWRAP, Confinement
 from execserver.zygote.libc import Libc
-from execserver.zygote.records import STAGE_ROOT, SpawnRequest, WorkerRequest
+from execserver.zygote.records import SpawnRequest, WorkerRequest
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.stages import STAGE_ROOT
 from execserver.zygote.supervision.records import Supervision, encode_supervision
 from tests.support.proc import children_of, is_over
 from tests.support.roots import ENV, REFUSED, give, identity, mount, plan

@@ -23,13 +23,8 @@ from execserver.sandbox.plan import (
     SandboxPlan,
 )
 from execserver.zygote.confinement import LANDLOCK, filtered, refused
-from execserver.zygote.records import (
-    STAGE_CWD,
-    STAGE_EXEC,
-    STAGE_ROOT,
-    Failed,
-    Started,
-)
+from execserver.zygote.records import Failed, Started
+from execserver.zygote.stages import STAGE_CWD, STAGE_EXEC, STAGE_ROOT
 from tests.support.roots import OLD_KERNEL, USERS, give, identity, mount, plan
 from tests.support.sandbox_init import MAKERS, program_of
 from tests.zygote.confined_harness import ConfinedZygote, records_folder

@@ -13,7 +13,8 @@ import pytest
 
 from execserver.zygote.confine.sandboxes import Sandboxes
 from execserver.zygote.groups import all_processes, process_stat
-from execserver.zygote.records import STAGE_EXEC, Failed, Release, SpawnRequest, Started
+from execserver.zygote.records import Failed, Release, SpawnRequest, Started
+from execserver.zygote.stages import STAGE_EXEC
 from tests.support.roots import plan
 from tests.support.waiting import wait_until
 from tests.zygote.confined_harness import ConfinedZygote

@@ -14,10 +14,6 @@ from execserver.zygote.confinement import (
     refused,
 )
 from execserver.zygote.records import (
-    STAGE_CWD,
-    STAGE_EXEC,
-    STAGE_LOOKUP,
-    STAGE_ROOT,
     Begun,
     Exited,
     Failed,
@@ -32,6 +28,7 @@ from execserver.zygote.records import (
     decode,
     encode,
 )
+from execserver.zygote.stages import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP, STAGE_ROOT
 
 ids = st.integers(0, 2**64 - 1)
 numbers = st.integers(-(2**63), 2**63 - 1)

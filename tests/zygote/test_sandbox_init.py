@@ -24,7 +24,8 @@ from execserver.sandbox.plan import (
 from execserver.sandbox.plan_record import encode_plan
 from execserver.zygote.confine.standalone import confine_self_then_call, run_confined
 from execserver.zygote.confinement import NATIVE, Confinement
-from execserver.zygote.records import STAGE_EXEC, STAGE_ROOT, Begun, Failed, SpawnRequest, Started
+from execserver.zygote.records import Begun, Failed, SpawnRequest, Started
+from execserver.zygote.stages import STAGE_EXEC, STAGE_ROOT
 from tests.support.proc import children_of, is_kept_ready
 from tests.support.roots import (
     OLD_KERNEL,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from execserver.zygote import lookup
-from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
+from execserver.zygote.stages import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
 from tests.support.accounts import account_home, account_shell
 from tests.support.proc import may_look_into, require_a_look_into
 from tests.support.waiting import wait_until

@@ -11,8 +11,8 @@ import errno
 import os
 
 from execserver.zygote.confine.child import fork_child
-from execserver.zygote.records import STAGE_ROOT
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.stages import STAGE_ROOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

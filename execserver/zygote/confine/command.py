@@ -10,8 +10,8 @@ from execserver.resources.rlimits import ChildLimits
 from execserver.zygote.confine.child import open_null
 from execserver.zygote.libc import c_strings
 from execserver.zygote.lookup import env_value, pipe_candidates
-from execserver.zygote.records import STAGE_EXEC
 from execserver.zygote.spawn import SpawnFailure, first_that_runs, with_shell
+from execserver.zygote.stages import STAGE_EXEC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,33 +6,17 @@ import errno
 import os
 
 from execserver.protocol.errors import strerror
-from execserver.sandbox.plan import READ, Mount
 from execserver.sandbox.plan_record import PlanRecordError, decode_plan
 from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
-from execserver.zygote.records import STAGE_ROOT
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.stages import STAGE_ROOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from execserver.sandbox.masks.targets import Lease
     from execserver.sandbox.plan import SandboxPlan
     from execserver.sandbox.proxy.routes import Routes
-
-
-def covers_of(lease: Lease | None) -> list[Mount]:
-    """Return the mounts that put mask targets over missing paths.
-
-    Each names the file identity of its mask target, which is checked when it is mounted.
-    """
-    if lease is None:
-        return []
-    # The lease holds them in the order of the missing paths.
-    return [
-        Mount(READ, missing.path, missing.path, held.identity)
-        for missing, held in zip(lease.covered, lease.held, strict=False)
-    ]
 
 
 def routes_of(env: Sequence[bytes]) -> Routes:

@@ -17,6 +17,7 @@ from functools import partial
 
 from execserver.sandbox.kernel import landlock, mounts, privileges, seccomp
 from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.masks.covers import covers_of
 from execserver.sandbox.masks.files import MaskTargetError
 from execserver.sandbox.masks.records import record_places, state_folder
 from execserver.sandbox.masks.targets import MaskTargets
@@ -27,12 +28,12 @@ from execserver.zygote.confine.command import command_of
 from execserver.zygote.confine.compiled_template import CompiledRoots, CompiledTemplate
 from execserver.zygote.confine.filter_template import INHERITED, FilterTemplate
 from execserver.zygote.confine.plan_cache import PlanCache
-from execserver.zygote.confine.request import covers_of, root_failure
+from execserver.zygote.confine.request import root_failure
 from execserver.zygote.confine.routing import through_bridge, to_server
 from execserver.zygote.confine.table import back_end_of
 from execserver.zygote.groups import descendants
-from execserver.zygote.records import STAGE_EXEC, STAGE_ROOT
 from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd
+from execserver.zygote.stages import STAGE_EXEC, STAGE_ROOT
 from execserver.zygote.worker import serve
 
 TYPE_CHECKING = False

@@ -22,11 +22,9 @@ from execserver.zygote.confine.compiled_template import CompiledRoots, hello
 from execserver.zygote.confine.handed_start import handed, start_in
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.table import back_end_of
-from execserver.zygote.records import (
-    STAGE_EXEC,
-    RecordError,
-)
+from execserver.zygote.records import RecordError
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.stages import STAGE_EXEC
 from execserver.zygote.supervision.environment import OutsideEnvironment, with_variables
 from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import NOTIFY, decode_supervision

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import secrets
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.source import ROOT, modules
-from tools.freeze.contents import LEFT_OUT, is_for_helpers, replaced_modules
+from tools.freeze.contents import LEFT_OUT, LIGHTENED, is_for_helpers, lightened, replaced_modules
 
 _USE = """
 import sys, types
@@ -72,6 +77,45 @@ def test_what_other_stand_ins_leave_out_is_missed_by_nobody() -> None:
     without = _output([sys.executable, "-c", f"{_STAND_IN}\n{_SHOW}", *words])
     # The same number of lines before it, since tracebacks have them.
     assert without == _output([sys.executable, "-c", "\n" * _STAND_IN.count("\n") + f"\n{_SHOW}"])
+
+
+_USE_LIGHTENED = """
+import dataclasses, secrets
+@dataclasses.dataclass(order=True, frozen=True)
+class Point:
+    x: int
+    y: list[int] = dataclasses.field(default_factory=list)
+print(Point(1), Point(1) == Point(1), Point(1) < Point(2), hash(Point(1, ())) == hash(Point(1, ())))
+print(dataclasses.replace(Point(1), x=2), dataclasses.asdict(Point(3)), dataclasses.fields(Point)[1].name)
+print(secrets.compare_digest("a", "a"), secrets.compare_digest(b"a", b"b"), secrets.randbelow(1))
+print(len(secrets.token_bytes()), len(secrets.token_hex(4)), len(secrets.token_urlsafe(3)))
+"""
+
+
+def test_lightened_modules_do_what_they_did_and_load_less() -> None:
+    texts = [
+        word
+        for module in (dataclasses, secrets)
+        for word in (module.__name__, lightened(module.__name__, inspect.getsource(module)))
+    ]
+    show = "print(*({'inspect', 'hmac', '_hashlib'} & set(sys.modules)))"
+    # A decorated class is looked up in its module, so the stand-ins are the modules.
+    with_them = _output([sys.executable, "-I", "-S", "-c", f"{_STAND_IN}{_USE_LIGHTENED}{show}", *texts])
+    usual = _output([sys.executable, "-I", "-S", "-c", _USE_LIGHTENED])
+    assert with_them == f"{usual}\n"
+    assert len(texts) == 2 * len(LIGHTENED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from hmac import compare_digest, new\n",
+        "from hmac import compare_digest\nfrom hmac import compare_digest\n",
+        "import hmac.x\nfrom hmac import compare_digest\nhmac.new\n",
+    ],
+)
+def test_a_module_of_another_python_stays_as_it_is_where_it_needs_more(text: str) -> None:
+    assert lightened("secrets", text) == text
 
 
 def _output(command: list[str]) -> str:

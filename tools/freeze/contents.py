@@ -254,6 +254,37 @@ def open(filename):
 """
 
 
+# Modules of the standard library without one of their imports: its name, and what is put in whose place.
+LIGHTENED = {
+    # It describes each class in a docstring.  That loads `ast`, `dis` and more, and to look at a class takes
+    # longer than to make it: a twentieth of a server's start.
+    "dataclasses": ("inspect", (("import inspect\n", ""), ("str(inspect.signature(cls))", '""'))),
+    # It compares as OpenSSL does, and loads all of that; the interpreter has the same.  Another twentieth.
+    "secrets": (
+        "hmac",
+        (
+            (
+                "from hmac import compare_digest\n",
+                "from _operator import _compare_digest as compare_digest\n",
+            ),
+        ),
+    ),
+}
+
+
+def lightened(name: str, text: str) -> str:
+    """Return the text of a module without the import that it can do without; another Python's may need it."""
+    if name not in LIGHTENED:
+        return text
+    unneeded, changes = LIGHTENED[name]
+    made = text
+    for old, new in changes:
+        if made.count(old) != 1:
+            return text
+        made = made.replace(old, new)
+    return text if f"{unneeded}." in made else made
+
+
 def replaced_modules(root: Path) -> dict[str, str]:
     """Return module -> the text that stands in for it.
 

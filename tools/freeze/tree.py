@@ -30,7 +30,13 @@ from typing import TypeGuard
 
 from tools.freeze import boot
 from tools.freeze.analysis import Analysis
-from tools.freeze.contents import EARLY_MODULES, HELPER_EXTENSIONS, is_for_helpers, replaced_modules
+from tools.freeze.contents import (
+    EARLY_MODULES,
+    HELPER_EXTENSIONS,
+    is_for_helpers,
+    lightened,
+    replaced_modules,
+)
 from tools.freeze.elf import is_elf, read_elf
 from tools.freeze.platforms import LOADED_BY_NAME, Platform
 from tools.problems import Problem, say
@@ -157,8 +163,8 @@ def _write_modules(
         body = bytearray()
         for name in sorted(name for name in sources if is_for_helpers(name) == for_helpers):
             path = sources[name]
-            text = replaced[name].encode() if name in replaced else path.read_bytes() if path else b""
-            data = marshal.dumps(_compile(text, name))
+            text = replaced[name] if name in replaced else path.read_text("utf-8") if path else ""
+            data = marshal.dumps(_compile(lightened(name, text).encode(), name))
             places[name] = (target, len(body), len(data), path is None or path.name == "__init__.py")
             body += data
         own = {name: file for name, file in sorted(extensions.items()) if is_for_helpers(name) == for_helpers}

@@ -11,8 +11,13 @@ and after some hundred framing events other greenlets get their turn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
 import gevent
 from gevent import socket
+from gevent.hub import get_hub
 
 from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead, ResponseReader
 from execserver.http_client.whole_response import WholeResponse, whole_response
@@ -22,6 +27,7 @@ READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache
 JOINED_BYTES = 512 * 1024  # of body are returned together; the reference's client holds 256 pieces only
 MAX_INTERIM_RESPONSES = 100
 _TURN_EVENTS = 256
+_READY_READ = 1
 _TWO_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -45,6 +51,7 @@ class Exchange:
         self._would_block = would_block
         self._sender: gevent.Greenlet[..., None] | None = None
         self._method = method
+        self._watcher: Any = None  # of `when_readable`
         self._reader: ResponseReader | None = None  # made for the first bytes of the response
         self._events = 0
         self._ended = False
@@ -116,6 +123,22 @@ class Exchange:
             return None
         return self._sock, self._would_block
 
+    def when_readable(self, act: Callable[[], None]) -> None:
+        """Have the event loop call `act`, once, when something has arrived or the connection has ended."""
+
+        def readable() -> None:
+            self._watcher.stop()
+            act()
+
+        self._watcher = get_hub().loop.io(self._sock.fileno(), _READY_READ)
+        self._watcher.start(readable)
+
+    def has_whole_response(self) -> bool:
+        """Take what has arrived; return whether that is all of a plain response.  Does not wait."""
+        with suppress(BrokenResponse):  # whoever waits for the response is told
+            self._receive(wait=False)
+        return self.is_whole
+
     @property
     def is_whole(self) -> bool:
         """True once all of the response is here: nothing waits any more."""
@@ -125,6 +148,8 @@ class Exchange:
         """Close the connection.  May be called again."""
         if self._sender is not None:
             self._sender.kill(block=False)
+        if self._watcher is not None:
+            self._watcher.stop()
         self._sock.close()
 
     def _collect(self, pieces: list[bytes | bytearray]) -> None:

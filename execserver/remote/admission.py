@@ -7,9 +7,9 @@ gets to it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from execserver.remote.relay_transport import RelayTransport
+from execserver.remote.verdict import Question
 from execserver.wire.noise import REJECTED, HandshakeFailed, Responder, SystemEntropy
 from execserver.wire.noise_keys import StaticKeys
 from execserver.wire.relay_frames import Handshake
@@ -18,20 +18,10 @@ Serve = Callable[[RelayTransport], Callable[[], None]]
 """Makes a connection over a stream, with no effect yet; returns what to call once the stream begins."""
 
 
-class Question(Protocol):
-    """What the registry is asked about one harness."""
-
-    def wait(self) -> None:
-        """Return if the registry lets the harness in; raise Rejected if not."""
-
-    def close(self) -> None:
-        """End it, after `wait` or instead; not while somebody waits."""
-
-
 class Admission:
     """One handshake.  `close` is called whatever becomes of it."""
 
-    __slots__ = ("_begin", "_make", "_responder", "_serve", "_transport", "failure", "question")
+    __slots__ = ("_begin", "_make", "_question", "_responder", "_serve", "_transport", "failure")
 
     def __init__(
         self,
@@ -42,7 +32,7 @@ class Admission:
     ) -> None:
         """Take a responder that has read its message; `make` makes the transport of its stream."""
         self.failure = ""  # why it cannot be answered
-        self.question = question
+        self._question = question
         self._responder = responder
         self._make = make
         self._serve = serve
@@ -80,7 +70,7 @@ class Admission:
 
     def close(self) -> None:
         """End what was made ready, unless the harness was let in."""
-        self.question.close()
+        self._question.close()
         transport, self._transport = self._transport, None
         self._begin = None
         if not self.failure:

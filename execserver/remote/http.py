@@ -5,7 +5,7 @@ Connections, TLS and proxies are handled as for `http/request`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from execserver.http_client.exchange import BrokenResponse, Exchange
 from execserver.http_client.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
@@ -61,6 +61,17 @@ class Pending:
         self._request = request
         self._exchange = fetcher.begin(request) if isinstance(fetcher, ReusingFetcher) else None
         self._has_answer = False
+
+    def when_answered(self, act: Callable[[], None]) -> bool:
+        """Have the loop call `act` once something of the answer is there; False if it was not sent yet."""
+        if self._exchange is None:
+            return False
+        self._exchange.when_readable(act)
+        return True
+
+    def is_answered(self) -> bool:
+        """Return whether all of the answer is there; does not wait."""
+        return self._exchange is not None and self._exchange.has_whole_response()
 
     def answered(self) -> Response:
         """Return what `wait` does, and close."""

@@ -59,6 +59,14 @@ class Validation:
             with suppress(CallFailed, SignInError):  # `wait` tries once more, and fails alike
                 self._pending = begin()
 
+    def when_answered(self, act: Callable[[], None]) -> bool:
+        """Have the loop call `act` once something of the answer is there; False if it was not sent yet."""
+        return self._pending is not None and self._pending.when_answered(act)
+
+    def is_answered(self) -> bool:
+        """Return whether `wait` would not have to wait; does not wait itself."""
+        return self._pending is not None and self._pending.is_answered()
+
     def wait(self) -> None:
         """Return if the registry lets the harness in; whoever waits limits the time.
 

@@ -1,7 +1,7 @@
 """All virtual streams of one executor: which harness is let in, and what each frame does (remote mode).
 
-A handshake is answered only after the registry has let its harness in.  The registry is asked in a greenlet
-of its own, so that no stream waits for it.  Bounds: `MAX_ACTIVE` streams, `MAX_PENDING` requests to the
+A handshake is answered only after the registry has let its harness in.  No stream waits for the registry
+meanwhile.  Bounds: `MAX_ACTIVE` streams, `MAX_PENDING` requests to the
 registry, and after `FAILURES` failed handshakes no further ones for `PAUSE_S`, while running streams go on.
 An invalid frame harms its own stream only.
 """
@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import gevent
 from gevent.hub import get_hub
 
-from execserver.remote.admission import Admission, EntropyAhead, Question, Serve
+from execserver.remote.admission import Admission, EntropyAhead, Serve
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
 from execserver.remote.registry import AuthenticationRejected, Rejected
 from execserver.remote.registry_answers import Registration
 from execserver.remote.relay_transport import RelayTransport
+from execserver.remote.verdict import Question, Verdict
 from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, HandshakeFailed, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.relay_frames import (
@@ -49,7 +49,6 @@ VALIDATION_S = 10.0
 TOLD_AFTER_S = 0.005  # the log line of an arrival waits so long, and the first answers need not wait for it
 
 Ask = Callable[[str, PublicKeys, str, str], Question]
-_NOBODY = None, None
 
 
 class StreamTable:
@@ -79,8 +78,7 @@ class StreamTable:
         self._clock = clock
         self._numbered = numbered
         self._active: dict[str, RelayTransport] = {}
-        # The handshakes that the registry decides about, and who waits for that.
-        self._pending: dict[str, tuple[Admission, gevent.Greenlet[..., None]]] = {}
+        self._pending: dict[str, tuple[Admission, Verdict]] = {}  # handshakes the registry decides about
         self._failures = 0
         self._refusing_until = 0.0
         self._silent_until = 0.0  # no log line about a full table before
@@ -207,23 +205,19 @@ class StreamTable:
         # First of all: the registry thinks while everything else is done.
         question = self._ask(known.registration_id, harness, authorization, stream_id)
         admission = Admission(responder, question, partial(self._transport, stream_id), self._serve)
-        waiting = gevent.Greenlet(self._admit, stream_id, admission)
-        # Entered before it runs, so that a frame that comes meanwhile finds it to cancel it.
-        self._pending[stream_id] = admission, waiting
-        waiting.start()
+        verdict = Verdict(question, partial(self._decided, stream_id, admission), VALIDATION_S)
+        self._pending[stream_id] = admission, verdict
         # Made ready meanwhile, since that takes CPU; opened only after the registry's yes.
         get_hub().loop.run_callback(admission.prepare)
 
-    def _admit(self, stream_id: str, admission: Admission) -> None:
+    def _decided(self, stream_id: str, admission: Admission, rejected: Rejected | None) -> None:
+        del self._pending[stream_id]
         try:
-            self._decide(stream_id, admission, _judged(admission.question))
+            self._decide(stream_id, admission, rejected)
         finally:
             admission.close()
 
     def _decide(self, stream_id: str, admission: Admission, rejected: Rejected | None) -> None:
-        if self._pending.get(stream_id, _NOBODY)[0] is not admission:
-            return  # cancelled meanwhile, or replaced
-        del self._pending[stream_id]
         if isinstance(rejected, AuthenticationRejected):
             self._fail(stream_id, str(rejected), admission.rejection())
         elif rejected is not None:
@@ -235,7 +229,7 @@ class StreamTable:
             self._fail(stream_id, f"its handshake failed: {admission.failure}")
         else:
             self._active[stream_id] = transport
-            transport.flush()  # from this greenlet: the harness has its answer without a switch to the writer
+            transport.flush_at_once()  # the harness has its answer without a switch to the writer
             self._arrivals.tell_soon(stream_id, self.count)
 
     def _transport(self, stream_id: str, responder: Responder) -> RelayTransport:
@@ -264,28 +258,17 @@ class StreamTable:
             self.writer.urgent(encode_frame(RelayFrame(stream_id, body)))
 
     def _cancel(self, stream_id: str) -> bool:
-        admission, waiting = self._pending.pop(stream_id, _NOBODY)
-        if admission is None or waiting is None:
+        pending = self._pending.pop(stream_id, None)
+        if pending is None:
             return False
-        waiting.kill(block=False)  # frames are handled in order, so nothing here may wait
-        if waiting.dead:  # it had not begun, and so cannot close it
-            admission.close()
+        admission, verdict = pending
+        verdict.cancel()
+        admission.close()
         return True
 
     def _cancel_all(self) -> None:
         for stream_id in list(self._pending):
             self._cancel(stream_id)
-
-
-def _judged(question: Question) -> Rejected | None:
-    """Wait for the registry's answer; return why it refuses the harness, None if it lets it in."""
-    try:
-        # It covers the headers, too: refreshing a token for them has a longer limit of its own.
-        with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
-            question.wait()
-    except Rejected as rejected:
-        return rejected.with_traceback(None)
-    return None
 
 
 class _Arrivals:

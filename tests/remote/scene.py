@@ -119,21 +119,56 @@ class Harness:
 
 
 class Asked:
-    """A question to the registry, which the test decides."""
+    """A question to the registry, which the test decides; `told` if the loop is to tell of the answer."""
 
-    def __init__(self, wait: Callable[[], None]) -> None:
-        self.wait = wait
+    def __init__(self, judge: Callable[[], None], *, told: bool) -> None:
+        self._judge = judge
+        self._is_told = told
+        self._judging: gevent.Greenlet[[], Rejected | None] | None = None
         self.is_closed = False
+
+    def when_answered(self, act: Callable[[], None]) -> bool:
+        """See `Question`."""
+        if self._is_told:
+            self._judging = gevent.Greenlet(self._judged)
+            self._judging.link(lambda _: act() if not self.is_closed else None)
+            self._judging.start()
+        return self._is_told
+
+    def is_answered(self) -> bool:
+        """See `Question`."""
+        return True
+
+    def wait(self) -> None:
+        """See `Question`."""
+        if self._judging is None:
+            self._judge()
+        elif (rejected := self._judging.get(block=False)) is not None:
+            raise rejected
+
+    def _judged(self) -> Rejected | None:
+        try:
+            self._judge()
+        except Rejected as rejected:
+            return rejected.with_traceback(None)
+        return None
 
     def close(self) -> None:
         """Note that nobody wants the answer any more."""
         self.is_closed = True
+        if self._judging is not None:
+            self._judging.kill(block=False)
+            self._judging = None
 
 
 class Scene:
-    """The table; `sent` holds what it sends, oldest first."""
+    """The table; `sent` holds what it sends, oldest first.
 
-    def __init__(self) -> None:
+    With `told` the loop tells of the registry's answers; else a greenlet waits for each.
+    """
+
+    def __init__(self, *, told: bool = True) -> None:
+        self._told = told
         self.clock = Clock()
         self.sent: deque[RelayFrame] = deque()
         self.order: list[str] = []  # the stream of every frame that was sent
@@ -191,7 +226,7 @@ class Scene:
 
     def _ask(self, registration_id: str, harness: PublicKeys, authorization: str, stream_id: str) -> Asked:
         self.asked.append((registration_id, harness, authorization, stream_id))
-        self.questions.append(Asked(partial(self.judge, authorization)))
+        self.questions.append(Asked(partial(self.judge, authorization), told=self._told))
         return self.questions[-1]
 
     def _serve(self, transport: RelayTransport) -> Callable[[], None]:

@@ -38,10 +38,10 @@ LIVES = 1000 if LONG else 60
 SPLIT_URLS = ("urllib.parse.SplitResult", "builtins.tuple")  # of which the library keeps some
 
 
-@pytest.fixture
-def scene(caplog: pytest.LogCaptureFixture) -> Iterator[Scene]:
+@pytest.fixture(params=[True, False], ids=["told", "waited for"])
+def scene(caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest) -> Iterator[Scene]:
     caplog.set_level(logging.CRITICAL, "execserver.remote.streams")  # else records of it are kept
-    made = Scene()
+    made = Scene(told=request.param)
     yield made
     made.close()
 

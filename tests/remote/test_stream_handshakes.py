@@ -21,10 +21,10 @@ from execserver.wire.relay_frames import (
 from tests.remote.scene import HARNESS, Harness, Scene, never_answers, rejects, says_no, works
 
 
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    """A table with a websocket."""
-    scene = Scene()
+@pytest.fixture(params=[True, False], ids=["told", "waited for"])
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A table with a websocket; the registry's answers come in both ways."""
+    scene = Scene(told=request.param)
     yield scene
     scene.close()
 

@@ -20,7 +20,6 @@ from gevent import socket
 from gevent.hub import get_hub
 
 from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead, ResponseReader
-from execserver.http_client.whole_response import WholeResponse, whole_response
 
 HEAD_BYTES = 64 * 1024  # of a response head; h11 needs 40 ms for the worst one of this size
 READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache and are slower
@@ -142,7 +141,7 @@ class Exchange:
     @property
     def is_whole(self) -> bool:
         """True once all of the response is here: nothing waits any more."""
-        return isinstance(self._reader, WholeResponse)
+        return self._reader is not None and self._reader.is_whole
 
     def close(self) -> None:
         """Close the connection.  May be called again."""
@@ -194,6 +193,9 @@ class Exchange:
 
     def _take(self, data: bytes) -> None:
         if self._reader is None:
+            # Late: a registration is sent before the pattern of it is compiled.
+            from execserver.http_client.whole_response import whole_response
+
             self._reader = whole_response(self._method, data)
             if self._reader is not None:
                 return

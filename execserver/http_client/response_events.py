@@ -31,6 +31,10 @@ class ResponseReader(Protocol):
     """Reads one response, and does no I/O."""
 
     @property
+    def is_whole(self) -> bool:
+        """True if all of the response is there."""
+
+    @property
     def is_reusable(self) -> bool:
         """True if the connection may carry another request: both sides want it, and nothing is left over."""
 

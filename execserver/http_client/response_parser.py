@@ -18,6 +18,7 @@ class ResponseParser:
     """The response to a request of one method.  Whatever it finds wrong is a BrokenResponse."""
 
     __slots__ = ("_connection",)
+    is_whole = False  # or not known to be
 
     def __init__(self, method: str) -> None:
         self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)

@@ -26,6 +26,7 @@ class WholeResponse:
     """A `ResponseReader` of what has been read already."""
 
     __slots__ = ("_left", "is_reusable")
+    is_whole = True
 
     def __init__(self, head: ResponseHead, body: bytes) -> None:
         self.is_reusable = True

@@ -63,6 +63,7 @@ class Conversation:
         self._size_changed = Signal()
         self._terminated = False
         self._redraw = manner.repaints
+        self._told: Size | None = None  # the size that the box knows
         self._replayed = Signal()  # set once what the process printed before this conversation is shown
         if not process.has_past:
             self._replayed.set()
@@ -72,7 +73,8 @@ class Conversation:
     def run(self) -> Ending:
         """Talk until the end.  Raises termios.error for a terminal that cannot be used."""
         terminal, watchers, workers = self._manner.terminal, self._watchers(), self._workers()
-        self._client.watch_connection(self._notices.changed)
+        self._client.watch_connection(self._connection_changed)
+        self._process.watch_writer(self._writer_changed)
         ending = Ending(LOST)
         try:
             if terminal is not None:
@@ -80,6 +82,7 @@ class Conversation:
             ending = cast(Ending, self._end.get())
         finally:
             self._client.watch_connection(_ignore)
+            self._process.watch_writer(None)
             self._notices.close()
             if terminal is not None:
                 terminal.restore(after_loss=bool(ending.note) or ending.detached)
@@ -93,12 +96,31 @@ class Conversation:
         if not self._end.ready():
             self._end.set(ending)
 
+    def leave(self, status: int, detached: bool = False) -> None:
+        """End it before the process does, which goes on if that is wanted, or if somebody else uses it."""
+        detached = detached or (self._manner.can_detach and not self._process.writer)
+        self.ask_to_end(Ending(status, detached=detached))
+
+    def _connection_changed(self, is_back: bool) -> None:
+        self._notices.changed(is_back)
+        if is_back:
+            self._told = None  # the answer says whether this session still writes
+            self._size_changed.set()
+
+    def _writer_changed(self, writes: bool) -> None:
+        if not writes:
+            self._notices.say(
+                "somebody else has taken the keyboard; `execserver attach --take` takes it back"
+            )
+            return
+        self._notices.say("the keyboard is yours again")
+        self._redraw = self._manner.terminal is not None
+        self._size_changed.set()
+
     def _workers(self) -> list[gevent.Greenlet[[], None]]:
         work: list[Callable[[], None]] = [self._show]
         if self._manner.takes_input:
-            work.append(
-                Keyboard(self._client, self._process, self._manner, self.ask_to_end, self._notices).run
-            )
+            work.append(Keyboard(self._client, self._process, self._manner, self.leave, self._notices).run)
         if self._manner.terminal is not None:
             self._size_changed.set()
             work.append(self._follow_size)
@@ -164,12 +186,11 @@ class Conversation:
 
     def _follow_size(self) -> None:
         assert self._manner.terminal is not None
-        told = None
         while True:
             self._size_changed.wait()
             self._size_changed.clear()
             size = self._manner.terminal.size()
-            if size is None or (size == told and not self._redraw):
+            if size is None or (size == self._told and not self._redraw):
                 continue
             if self._redraw:
                 self._redraw = False
@@ -178,7 +199,7 @@ class Conversation:
                 self._resize(size._replace(rows=max(1, size.rows - 1)))  # the same size would change nothing
                 self._let_it_draw()
             if self._resize(size):
-                told = size
+                self._told = size
             else:
                 self._size_changed.set()
                 gevent.sleep(_AGAIN_S)
@@ -207,6 +228,8 @@ class Conversation:
             return self._client.state is SessionState.ENDED
         except ExecServerError:
             pass  # it has ended, somebody else has taken it, or this server cannot
+        else:
+            self._process.writer = True
         return True
 
     def _follow_terminal(self, number: signal.Signals) -> None:
@@ -240,8 +263,9 @@ class Conversation:
             return
         is_end = number in (signal.SIGTERM, signal.SIGHUP)
         alone = self._client.state is not SessionState.OPEN
-        if alone or self._manner.watches_only or (is_end and (self._manner.hangs_up or self._terminated)):
-            self.ask_to_end(Ending(_BY_SIGNAL + number))
+        reads_along = not self._process.writer
+        if alone or reads_along or (is_end and (self._manner.hangs_up or self._terminated)):
+            self.leave(_BY_SIGNAL + number)
             return
         self._terminated = self._terminated or is_end
         try:

@@ -15,9 +15,8 @@ from gevent.event import Event
 
 from execserver.box.descriptors import Source
 from execserver.box.escapes import Asked, Escapes
-from execserver.box.manner import Ending
 from execserver.client import quick_writes  # noqa: F401  used by the process, and loaded now, in time
-from execserver.client.errors import ExecServerError, UnsupportedByServer
+from execserver.client.errors import ExecServerError, InvalidRequestError, UnsupportedByServer
 from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ _PIECES: Final = 8
 _INTERRUPT_KEY: Final = 0x03
 _END_KEY: Final = b"\x04"
 _INTERRUPTED: Final = 130
+_TAKEN: Final = "another session writes to"  # the server's words for it
 _HELP: Final = "~. ends this session, {detach}~? shows this, ~~ types one ~ (each at the beginning of a line)"
 _HELP_DETACH: Final = "~d leaves it running, "
 
@@ -42,13 +42,13 @@ class Keyboard:
         client: ExecServerClient,
         process: RemoteProcess,
         manner: Manner,
-        end: Callable[[Ending], None],
+        leave: Callable[[int, bool], None],
         notices: Notices,
     ) -> None:
         self._client = client
         self._process = process
         self._manner = manner
-        self._end = end
+        self._leave = leave
         self._notices = notices
         self._escapes = Escapes() if manner.escapes else None
         self._pieces: deque[bytes] = deque()
@@ -78,8 +78,8 @@ class Keyboard:
         if self._escapes is not None:
             typed, asked = self._escapes.feed(typed)
         if _INTERRUPT_KEY in typed and self._manner.terminal is not None and self._is_alone():
-            self._leave(_INTERRUPTED)
-        if typed and not self._manner.watches_only:
+            self._leave(_INTERRUPTED, False)
+        if typed and self._process.writer:
             self._put(typed)
         for each in asked:
             self._answer(each)
@@ -100,30 +100,39 @@ class Keyboard:
     def _is_alone(self) -> bool:
         """Return whether no process takes what is typed: the connection is lost, or somebody else writes."""
         lost = self._client.state is SessionState.RESUMING and self._escapes is None
-        return lost or self._manner.watches_only
+        return lost or not self._process.writer
 
     def _answer(self, asked: Asked) -> None:
         if asked is Asked.END:
-            self._leave(_INTERRUPTED)
+            self._leave(_INTERRUPTED, False)
         elif asked is Asked.DETACH and self._manner.can_detach:
-            self._leave(0, detached=True)
+            self._leave(0, True)
         elif asked is Asked.DETACH:
             self._notices.say("this box does not keep sessions, so there is no leaving it running")
         else:
             self._notices.say(_HELP.format(detach=_HELP_DETACH if self._manner.can_detach else ""))
 
-    def _leave(self, status: int, *, detached: bool = False) -> None:
-        self._end(Ending(status, detached=detached))
-
     def _send(self) -> None:
-        try:
-            while data := self._joined():
-                self._quick.finish()
-                self._process.write(data)
+        while True:
+            try:
+                self._send_all()
+                return
+            except InvalidRequestError as error:
+                if _TAKEN not in error.message:
+                    return
+                self._process.writer = False
+                self._pieces.clear()  # typed for nobody
+                self._room.set()
+                self._quick = self._process.quick_writes(self._came.set)
+            except ExecServerError:
+                return  # the process takes no more, or the session has ended: the output tells which
+
+    def _send_all(self) -> None:
+        while data := self._joined():
             self._quick.finish()
-            self._send_end()
-        except ExecServerError:
-            pass  # the process takes no more, or the session has ended: the output tells which
+            self._process.write(data)
+        self._quick.finish()
+        self._send_end()
 
     def _joined(self) -> bytes:
         """Return what waits, at least one piece; b"" for the end, which comes alone."""
@@ -142,7 +151,7 @@ class Keyboard:
         return b"".join(taken)
 
     def _send_end(self) -> None:
-        if self._manner.watches_only:
+        if not self._process.writer:
             return
         if self._manner.tty:
             self._process.write(_END_KEY)  # a terminal has no other end of input

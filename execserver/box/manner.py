@@ -30,7 +30,7 @@ class Manner(NamedTuple):
     one; the keys that are for the client; what signals do.
 
     `hangs_up`: SIGTERM and SIGHUP end the conversation, since a login shell ignores the first.  `repaints`:
-    have a program on the terminal draw its screen again.  `watches_only`: pass nothing on, a signal ends it.
+    have a program on the terminal draw its screen again.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Manner(NamedTuple):
     can_detach: bool = False
     hangs_up: bool = False
     repaints: bool = False
-    watches_only: bool = False
 
 
 def both_ends() -> bool:

@@ -81,13 +81,11 @@ def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process
     )
     if found.running and not process.writer:
         write(2, "execserver: somebody else writes to it; --take takes the keyboard, ^C ends this\n")
-        manner = manner._replace(watches_only=True)
-
     ending = Conversation(client, process, manner).run()
     if ending.note:
         write(2, f"Error: {shown(box.name, 200)}: {ending.note}\n")
     tell_end(ending.ended)
-    if ending.detached:
+    if ending.detached and found.running:
         write(2, f"execserver: {short_name(found)} goes on; `execserver attach` comes back to it\n")
     return ending.status
 

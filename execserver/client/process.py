@@ -50,7 +50,8 @@ class RemoteProcess:
     ) -> None:
         self.process_id = process_id
         self.watched = False  # of another session
-        self.writer = True  # whether this session writes, as far as is known
+        self._writer = True
+        self._writer_changed: Callable[[bool], object] | None = None
         self.began_before = 0  # the seq of the first event after a watch began, 0 for an own process
         self._session = session
         self._gate = gate
@@ -89,6 +90,22 @@ class RemoteProcess:
     def finished(self) -> bool:
         """True once no more events can arrive; some may still wait to be taken."""
         return self._known.finished
+
+    @property
+    def writer(self) -> bool:
+        """Whether this session writes to the process, as far as is known."""
+        return self._writer
+
+    @writer.setter
+    def writer(self, writes: bool) -> None:
+        """Note what the server says, and tell whoever watches it."""
+        changed, self._writer = writes is not self._writer, writes
+        if changed and self._writer_changed is not None:
+            self._writer_changed(writes)
+
+    def watch_writer(self, changed: Callable[[bool], object] | None) -> None:
+        """Have it told when another session writes from now on, or this one again; must not block."""
+        self._writer_changed = changed
 
     def __iter__(self) -> Self:
         return self

@@ -115,6 +115,11 @@ class SessionTable:
         over += [record for record in self._kept.values() if record.expires_at <= now]
         return [self._end(record) for record in over]
 
+    def begin_anew(self, record: SessionRecord, now: float) -> None:
+        """Start the time of a kept session anew, if it is detached: somebody uses it who does not hold it."""
+        if record.session_id in self._kept and record.keep_s is not None:
+            record.expires_at = now + record.keep_s
+
     def next_kept_end(self) -> float | None:
         """Return when the first of the detached kept sessions is over; None without one."""
         return min((record.expires_at for record in self._kept.values()), default=None)

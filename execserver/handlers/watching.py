@@ -93,6 +93,7 @@ def _log_chunk(chunk: Chunk, at_ms: int) -> LogChunk:
 @handles(PROCESS_UNWATCH)
 def unwatch(call: Call, params: UnwatchParams) -> UnwatchResponse:
     """End a watch; the process is not touched."""
+    call.services.sessions.kept.leaving(call.session)
     call.session.processes.unwatch(params.process_id)
     return UnwatchResponse()
 

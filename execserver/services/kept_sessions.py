@@ -4,6 +4,9 @@ Only such sessions can be seen from outside, and only by the peer that made them
 the same grant.  A client of the contract asks for nothing, so nobody finds its sessions.  Their number is
 limited; at the limit a further one is refused, since others rely on theirs.  A kept session of a token that
 is over does not outlive the contract's time.
+
+A kept session in which another client watches a running process is not left alone: its time begins when that
+client leaves.  Only one that is connected counts, so two sessions do not keep each other for ever.
 """
 
 from __future__ import annotations
@@ -125,9 +128,24 @@ class KeptSessions:
         return lambda: self._names.discard(mark)
 
     def detaching(self, session: Session) -> None:
-        """Take the time back from a session whose token is over."""
+        """Take the time back from a session whose token is over; it leaves those that it follows."""
         if session.record.keep_s and _is_over(session):
             session.record.keep_s = None
+        self.leaving(session)
+
+    def leaving(self, follower: Session) -> None:
+        """Begin anew the time of the sessions whose processes a session has watched until now."""
+        left = {process.owner for process in follower.processes.followed}
+        for session in self._sessions.values() if left else ():
+            if session.processes.attachment in left:
+                self._table.begin_anew(session.record, time.monotonic())
+
+    def hold_followed(self) -> None:
+        """Let no session end in which somebody else watches a process, unless its token is over."""
+        for session in self._sessions.values():
+            is_detached = session.record.attachment is Attachment.DETACHED
+            if is_detached and _is_followed(session) and not _is_over(session):
+                self._table.begin_anew(session.record, time.monotonic())
 
     def forget(self, session: Session) -> None:
         """Forget a session that has ended."""
@@ -160,6 +178,15 @@ def _is_over(session: Session) -> bool:
     from execserver.access.tokens.holder import Holder
 
     return isinstance(session.identity, Holder) and session.identity.lapsed(time.time()) is not None
+
+
+def _is_followed(session: Session) -> bool:
+    return any(
+        watch.attachment.sink is not None
+        for _, process in session.processes
+        if not process.state.exited
+        for watch in process.followers
+    )
 
 
 def _is_called(process: Process, name: str) -> bool:

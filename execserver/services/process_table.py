@@ -198,6 +198,11 @@ class ProcessTable:
         if watch is not None:
             watch.close()
 
+    @property
+    def followed(self) -> list[Process]:
+        """The processes of other sessions that this one watches."""
+        return [watch.process for watch in self._watches.values()]
+
     def writable(self, process: Process, process_id: str) -> None:
         """Raise `InvalidRequest` if another session writes to a process."""
         if process.writer is not self.attachment:

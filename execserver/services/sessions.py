@@ -283,6 +283,8 @@ class SessionHost:
         return SessionLimits(self._made_limiter())
 
     def _expire(self, _session_id: str = "") -> None:
+        if self._kept is not None:
+            self._kept.hold_followed()
         # The table decides by its own times, and may find more than the one session that is due.
         for record in self._table.expire(time.monotonic()):
             self._end(record)

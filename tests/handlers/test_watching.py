@@ -142,6 +142,52 @@ class TestKept:
         turns()
         assert handlers_server.sessions.kept.terms(gone.call.session) is None
 
+    def test_a_session_does_not_end_under_the_hands_of_who_watches(self, handlers_server: Server) -> None:
+        owner, other = client_of(handlers_server, keepMs=3_600_000), client_of(handlers_server)
+        run = started(owner)
+        watch(other, owner)
+        owner.leave()
+        record = owner.call.session.record
+        self.be_due(handlers_server, owner)
+        assert record.expires_at > 0
+        record.expires_at = 1.0
+        other.ask("process/unwatch", processId="w")
+        assert record.expires_at > 1.0  # begun anew
+        watch(other, owner)
+        record.expires_at = 1.0
+        other.leave()
+        assert record.expires_at > 1.0
+        assert run.signals == []
+        self.be_due(handlers_server, owner)  # the other one is not connected any more
+        assert run.signals == [9]
+
+    def test_who_watches_what_has_ended_holds_no_session(self, handlers_server: Server) -> None:
+        owner, other = client_of(handlers_server, keepMs=3_600_000), client_of(handlers_server)
+        run = started(owner)
+        watch(other, owner)
+        run.end()
+        owner.leave()
+        self.be_due(handlers_server, owner)
+        assert handlers_server.sessions.find(session_id(owner)) is None
+
+    def test_a_token_that_is_over_ends_a_session_that_others_watch(self, handlers_server: Server) -> None:
+        reason: list[str] = []
+        holder = Holder("t", Grant(), lambda _: reason[0] if reason else None)
+        owner, other = (client_of(handlers_server, holder, keepMs=3_600_000) for _ in range(2))
+        started(owner)
+        watch(other, owner)
+        owner.leave()
+        reason.append("the token is revoked")
+        handlers_server.sessions.kept._look()
+        assert handlers_server.sessions.find(session_id(owner)) is None
+
+    @staticmethod
+    def be_due(server: Server, client: Client) -> None:
+        """Let the time of a detached session be over."""
+        client.call.session.record.expires_at = 0.0
+        server.sessions._expire()
+        turns()
+
     def test_ended_processes_stay_with_a_kept_session(self, handlers_server: Server) -> None:
         client = client_of(handlers_server, keepMs=3_600_000)
         for number in range(34):

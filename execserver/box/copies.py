@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,7 +16,7 @@ from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.box.syncing import Manner, Sync, box_path, local_path, refused
 from execserver.client.errors import NotFoundError, RequestFailed
-from execserver.leaving import failure
+from execserver.leaving import Leave, failure
 from execserver.own_process import keep_freed_buffers
 from execserver.protocol.paths import PathUri
 
@@ -92,6 +93,7 @@ def copy(
             with patience():
                 there, into = _goal(client, box, target)
         else:
+            refuse_special(target)
             there, into = b"", os.path.isdir(target)
         if len(sources) > 1 and not into:
             raise failure(f"{shown(target, 300)} is no folder{f' on {box.name}' if up else ''}", _NAME_ONE)
@@ -113,11 +115,29 @@ def _goal(client: ExecServerClient, box: Box, target: str) -> tuple[bytes, bool]
     plain = box_path(client, box, target, follow=False)
     try:
         path = client.canonicalize(PathUri.from_native(plain))
-        if client.get_metadata(path).is_directory:
+        found = client.get_metadata(path)
+        if found.is_directory:
             return path.native(), True
+        if not found.is_file:
+            raise special(target, f"execserver cp - {shown(box.name, 200)}:{shown(target, 300)} < FILE")
     except NotFoundError:
         pass  # it is made
     return plain, False
+
+
+def special(target: str, way: str) -> Leave:
+    """Return the Leave for a target that no file may replace; `way` writes into it."""
+    return failure(f"{shown(target, 300)} is a device, FIFO or socket, which is not replaced", way)
+
+
+def refuse_special(target: str) -> None:
+    """Raise Leave for a target here that no file may replace, such as /dev/null."""
+    try:
+        mode = os.stat(target).st_mode
+    except OSError:
+        return  # whoever writes it is told
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise special(target, f"execserver cp BOX:PATH - > {shown(target, 300)}")
 
 
 @contextmanager

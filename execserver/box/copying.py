@@ -15,6 +15,7 @@ import gevent
 
 from execserver.box import packing, tar
 from execserver.box.connecting import Box, patience, reaching
+from execserver.box.copies import refuse_special, special
 from execserver.box.descriptors import Sink, Source
 from execserver.box.progress import Progress
 from execserver.box.running import NOT_FOUND, Command, start
@@ -36,7 +37,7 @@ _PACK: Final = (
     'command -v tar >/dev/null || exit 127; cd -- "$1" || exit; if tar --version 2>/dev/null | grep -q GNU; '
     'then exec tar --format=posix -cf - "./$2"; else exec tar -cf - "./$2"; fi'
 )
-_KIND: Final = 'if [ -d "$1" ]; then echo d; elif [ -e "$1" ]; then echo f; else echo n; fi'
+_KIND: Final = 'if [ -d "$1" ]; then echo d; elif [ -f "$1" ]; then echo f; elif [ -e "$1" ]; then echo s; fi'
 _ENOUGH: Final = 256 * 1024  # bytes for a request
 
 
@@ -57,7 +58,10 @@ class Copier:
         if list(sources) == ["-"]:
             self._feed(["sh", "-c", 'cat > "$1"', "sh", target], _stdin(), 0)
             return
-        into = self._is_folder(target)
+        kind = self._kind(target)
+        if kind == b"s":
+            raise special(target, f"execserver cp - {shown(self._box.name, 200)}:{shown(target, 300)} < FILE")
+        into = kind == b"d"
         if len(sources) > 1 and not into:
             raise failure(f"{shown(target, 300)} is no folder on {self._box.name}", "name one that exists")
         folder = target if into else os.path.dirname(target.rstrip("/")) or "."
@@ -74,6 +78,7 @@ class Copier:
         if target == "-":
             self._print(sources)
             return
+        refuse_special(target)
         into = os.path.isdir(target)
         if len(sources) > 1 and not into:
             raise failure(f"{shown(target, 300)} is no folder", "name one that exists")
@@ -129,11 +134,12 @@ class Copier:
             yield from packing.packed(os.fsencode(source), name, self._say)
         yield tar.END
 
-    def _is_folder(self, path: str) -> bool:
+    def _kind(self, path: str) -> bytes:
+        """Return d, f, s (neither) or nothing."""
         answer = _Short()
         with reaching(self._box), patience():
             self._drain(["sh", "-c", _KIND, "sh", path], answer.take)
-        return answer.text.strip() == b"d"
+        return answer.text.strip()
 
     def _feed(self, argv: Sequence[str], pieces: Iterator[bytes], total: int) -> None:
         process = self._start(argv, pipe_stdin=True)

@@ -15,6 +15,7 @@ from typing import Final
 from execserver.box.below import Below, Path
 from execserver.box.here import digest
 from execserver.box.nodes import PERMISSIONS, Node, part_name
+from execserver.files.change import take_place
 
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -60,7 +61,7 @@ class PartFile:
         os.ftruncate(self._fd, node.size)
         os.fchmod(self._fd, node.mode & PERMISSIONS)
         os.utime(self._fd, ns=(node.modified_ns, node.modified_ns))
-        os.rename(self._part, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        take_place((self._part, self._parent), (self._name, self._parent))
         self._is_finished = True
 
     def close(self) -> None:

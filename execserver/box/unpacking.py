@@ -14,6 +14,7 @@ from execserver.box import tar
 from execserver.box.below import BadName, Below, Path, parts
 from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Entry
+from execserver.files.change import take_place
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODES: Final = 0o777
@@ -165,7 +166,7 @@ class Unpacker:
     def _place(self, name: bytes, parent: int) -> None:
         """Give what was made its name, in the place of a file or link that had it."""
         try:
-            os.rename(self._fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
+            take_place((self._fresh, parent), (name, parent))
         except OSError:
             os.unlink(self._fresh, dir_fd=parent)
             raise

@@ -6,10 +6,12 @@ by itself: the caller has resolved what is to be followed.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 
+_REPLACED = (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR)
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Name = tuple[bytes, "int | None"]
@@ -17,17 +19,33 @@ Look = tuple[int, int, int, bytes]  # permissions, modified at (ns), size, targe
 Times = tuple[int, int]  # of access and of modification, in nanoseconds since 1970; -1 stands for now
 
 
+def take_place(source: Name, target: Name) -> None:
+    """Give a name another one, in the place of a file, a symlink or an empty directory that has it.
+
+    Raises FileExistsError for a device, FIFO or socket: whoever names `/dev/null` does not want it replaced.
+    """
+    (name, folder), (new_name, new_folder) = source, target
+    try:
+        mode = os.stat(new_name, dir_fd=new_folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_IFMT(mode) not in _REPLACED:
+        raise FileExistsError(errno.EEXIST, "a device, FIFO or socket is there, which stays")
+    os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+
+
 def rename(source: Name, target: Name, replace: bool) -> None:
     """Give a name another one.  Without `replace`, an existing target is an error, without a race."""
+    if replace:
+        take_place(source, target)
+        return
     (name, folder), (new_name, new_folder) = source, target
-    if not replace:
-        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            os.mkdir(new_name, dir_fd=new_folder)  # fails for anything there; a rename replaces it if empty
-        else:
-            os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder, follow_symlinks=False)
-            os.unlink(name, dir_fd=folder)
-            return
-    os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.mkdir(new_name, dir_fd=new_folder)  # fails for anything there; a rename replaces it if empty
+        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+    else:
+        os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder, follow_symlinks=False)
+        os.unlink(name, dir_fd=folder)
 
 
 def chmod(name: Name, mode: int) -> None:

@@ -1,7 +1,8 @@
 """Puts files, directories and symlinks in their places: whole, with permissions and time, or not at all.
 
 A path is absolute, and no symlink is followed on it; missing directories are made.  A new file or symlink
-gets another name first and is then renamed, so what was there is replaced at once; a directory never is.
+gets another name first and is then renamed, so what was there is replaced at once; a directory, a device, a
+FIFO and a socket never are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import os
 import stat
 
+from execserver.files.change import take_place
 from execserver.files.no_symlinks import ResolvedName, create_directory_at
 from execserver.protocol.errors import InvalidRequest
 
@@ -38,7 +40,7 @@ def put_file(path: bytes, content: bytes, stamp: Stamp) -> None:
                 _stamp(fd, stamp)
             finally:
                 os.close(fd)
-            os.rename(fresh, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+            take_place((fresh, place.fd), (place.name, place.fd))
         except BaseException:
             _forget(fresh, place.fd)
             raise
@@ -65,7 +67,7 @@ def put_part(path: bytes, part: bytes, piece: tuple[int, bytes], size: int, stam
             _stamp(fd, stamp)
         finally:
             os.close(fd)
-        os.rename(part, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+        take_place((part, place.fd), (place.name, place.fd))
 
 
 def put_directory(path: bytes, stamp: Stamp) -> None:
@@ -83,7 +85,7 @@ def put_symlink(path: bytes, text: bytes, modified_ns: int | None) -> None:
         try:
             if modified_ns is not None:
                 os.utime(fresh, ns=(modified_ns, modified_ns), dir_fd=place.fd, follow_symlinks=False)
-            os.rename(fresh, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+            take_place((fresh, place.fd), (place.name, place.fd))
         except BaseException:
             _forget(fresh, place.fd)
             raise

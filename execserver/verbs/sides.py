@@ -18,6 +18,8 @@ class Sides:
         """Raises Leave unless exactly one side is on a box, and that is one box."""
         if len(parsed.operands) < 2:
             raise found.mistaken(Mistake("a source and a target are needed"))
+        if "" in parsed.operands:  # a variable that is not set; the folder one is in is a dot
+            raise found.mistaken(Mistake("a path is empty"))
         *sources, target = (remote(operand) or operand for operand in parsed.operands)
         boxed = [each for each in (*sources, target) if not isinstance(each, str)]
         self.up = not isinstance(target, str)

@@ -159,6 +159,39 @@ def test_one_file_gets_a_new_name_or_is_a_stream(box: Person, tmp_path: Path) ->
     assert (done.returncode, done.stdout) == (0, b"in\0")
 
 
+@pytest.mark.parametrize("size", [7, 600 * 1024])
+def test_a_target_that_is_no_file_is_not_replaced(box: Person, tmp_path: Path, size: int) -> None:
+    one, fifo, link = tmp_path / "one", tmp_path / "fifo", tmp_path / "link"
+    one.write_bytes(bytes(size))
+    os.mkfifo(fifo)  # as /dev/null is, which nobody but root can make
+    link.symlink_to(fifo)
+    for target in (fifo, link):
+        for words, way in (
+            ((f":{one}", str(target)), f"execserver cp BOX:PATH - > {target}"),
+            ((str(one), f":{target}"), f"execserver cp - {box.environ['EXECSERVER_BOX']}:{target} < FILE"),
+        ):
+            done = box.run("cp", *words)
+            told = f"Error: {target} is a device, FIFO or socket, which is not replaced\n"
+            assert (done.returncode, done.stderr.decode()) == (1, f"{told}  What to do: {way}\n")
+
+
+@pytest.mark.parametrize("size", [7, 600 * 1024])
+def test_nothing_in_a_tree_that_is_no_file_is_replaced(box: Person, tmp_path: Path, size: int) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for folder in (source, target):
+        folder.mkdir()
+        (folder / "plain").touch()
+    (source / "odd").write_bytes(bytes(size))
+    os.mkfifo(target / "odd")
+    for words in ((f":{source}/odd", str(target)), (str(source / "odd"), f":{target}")):
+        done = box.run("cp", *words)
+        assert done.returncode == 1, done.stderr
+        assert b"execserver: odd: " in done.stderr or b"/odd: " in done.stderr, done.stderr
+        assert stat.S_ISFIFO((target / "odd").stat().st_mode)
+    whole = {path.name for path in target.iterdir() if not path.name.endswith(".execserver-part")}
+    assert whole == {"odd", "plain"}
+
+
 @pytest.mark.long
 def test_what_is_not_there_is_told(box: Person, tmp_path: Path) -> None:
     done = box.run("cp", f":{tmp_path}/none", str(tmp_path / "x"))
@@ -173,12 +206,29 @@ def test_what_is_not_there_is_told(box: Person, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["a", "b"], [":a", ":b"], ["a", ":b", ":c"], ["x:a", "y:b", "."], ["-", "a", ":b"], ["a"]]
+    "words",
+    [
+        ["a", "b"],
+        [":a", ":b"],
+        ["a", ":b", ":c"],
+        ["x:a", "y:b", "."],
+        ["-", "a", ":b"],
+        ["a"],
+        ["", ":b"],
+        [":a", ""],
+    ],
 )
 def test_wrong_usage_exits_with_2(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert mistaken(["cp", *words], monkeypatch, capfd).startswith("error: ")
+
+
+def test_an_empty_path_is_not_the_folder_one_is_in(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["cp", "", ":b"], ["cp", ":a", ""], ["sync", "--delete", "", ":b"]):
+        assert mistaken(words, monkeypatch, capfd).startswith("error: a path is empty")
 
 
 class Target:
@@ -258,6 +308,13 @@ def test_a_file_that_is_cut_leaves_nothing(target: Target) -> None:
     with pytest.raises(BadArchive, match="middle"):
         target.unpack(FILE, b"ab")
     assert list(target.folder.iterdir()) == []
+
+
+def test_a_file_does_not_replace_a_fifo(target: Target) -> None:
+    os.mkfifo(target.folder / "x")
+    with pytest.raises(FileExistsError, match="a device, FIFO or socket is there"):
+        target.unpack(FILE, b"abcd")
+    assert [path.name for path in target.folder.iterdir()] == ["x"]
 
 
 def test_a_file_does_not_replace_a_folder(target: Target) -> None:

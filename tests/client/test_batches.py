@@ -108,6 +108,7 @@ def test_what_fails_is_told_and_the_rest_is_done(remote: ExecServerClient, root:
     (root / "d").mkdir()
     (root / "d" / "kept").touch()
     (root / "f").touch()
+    os.mkfifo(root / "fifo")
     errors = remote.files.write_many(
         root,
         [
@@ -116,13 +117,17 @@ def test_what_fails_is_told_and_the_rest_is_done(remote: ExecServerClient, root:
             FsWriteEntry(name=b"f", kind=DIRECTORY),
             FsWriteEntry(name=b"", kind=ABSENT),
             FsWriteEntry(name=b"l", kind=SYMLINK),
+            file(b"fifo", b"x"),
+            FsWriteEntry(name=b"fifo", kind=SYMLINK, target=b"f"),
             file(b"g", b"done"),
         ],
     )
-    assert [each.index for each in errors] == [0, 1, 2, 3, 4]
+    assert [each.index for each in errors] == [0, 1, 2, 3, 4, 5, 6]
     assert errors[0].message.startswith("Is a directory")
     assert errors[1].message.startswith("Directory not empty")
-    assert {path.name for path in root.iterdir()} == {"d", "f", "g"}
+    assert errors[5].message == errors[6].message == "File exists (os error 17)"
+    assert {path.name for path in root.iterdir()} == {"d", "f", "fifo", "g"}
+    assert stat.S_ISFIFO((root / "fifo").stat().st_mode)
     with pytest.raises(NotFoundError):
         texts(remote, root / "none", file(b"x", b""))
 

@@ -14,6 +14,7 @@ from execserver import cli_help
 from execserver.dispatch import VERBS
 from execserver.verbs import help as help_verb
 from execserver.verbs import run
+from tests.box.boxes import Screen
 from tests.support.source import ROOT
 
 MAIN = str(ROOT / "execserver" / "__main__.py")
@@ -76,6 +77,9 @@ def test_bash_completes_verbs_options_and_boxes(front: Path) -> None:
     assert bash(front, "run", "") == ["dev", "other"]
     assert "true" in bash(front, "run", "dev", "--", "tru")
     assert bash(front, "help", "comp") == ["completion"]
+    assert bash(front, "box", "") == ["add", "list", "remove"]
+    assert bash(front, "box", "remove", "d") == ["dev"]
+    assert bash(front, "completion", "z") == ["zsh"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -83,8 +87,37 @@ def test_bash_completes_what_an_option_takes(front: Path) -> None:
     assert bash(front, "run", "dev", "--sandbox", "") == ["read-only", "workspace-write"]
     assert bash(front, "kill", "dev", "-s", "US") == ["USR1", "USR2"]
     assert bash(front, "cp", "--box", "") == ["dev", "other"]
-    assert bash(front, "shell", "--token-file", f"{front}/b") == [f"{front}/boxes.toml"]
     assert bash(front, "run", "--name", "") == []
+
+
+# What is typed, and the words of the command line that Tab makes of it.
+TYPED = (
+    (b"cp a\t", "[cp] [a folder"),
+    (b"shell --token-file dev\t", "[--token-file] [device]"),
+    (b"edit ot\t", "[edit] [other:]"),
+    (b"sync dev:\t", "[sync] [dev:]"),
+    (b"run ot\t", "[run] [other]"),
+    (b"box rem\tot\t", "[box] [remove] [other]"),
+)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_paths_are_completed_as_elsewhere_and_boxes_with_a_colon(front: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    (front / "a folder").mkdir()
+    (front / "device").touch()
+    environ = {"PATH": f"{front}:{os.environ['PATH']}", "HOME": str(front), "TERM": "dumb"}
+    environ["EXECSERVER_BOXES"] = f"{front}/boxes.toml"
+    ready = {"bash": "bind 'set enable-bracketed-paste off'", "zsh": "autoload -U compinit; compinit -u -D"}
+    words = {"bash": ["bash", "--norc", "-i"], "zsh": ["zsh", "-f", "-i"]}
+    with Screen(words[shell], environ, front, 24, 400) as screen:
+        line = f"{ready[shell]}; source <(execserver completion {shell}); echo re'ady'\r"
+        screen.type(line.encode())
+        screen.wait_for(b"ready\r\n")
+        for typed, made in TYPED:
+            screen.type(b"execserver " + typed + b"\x01printf '[%s] ' \x05; echo don'e'\r")
+            assert made in screen.wait_for(b"done\r\n").decode()
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
@@ -93,6 +126,10 @@ def test_fish_completes_verbs_and_boxes(front: Path) -> None:
         "execserver completion fish | source; complete -C 'execserver she'; complete -C 'execserver run d'"
     )
     assert complete(front, ["fish", "--no-config", "-c"], script) == ["dev", "shell"]
+    script = "execserver completion fish | source; cd; complete -C 'execserver cp d'"
+    assert complete(front, ["fish", "--no-config", "-c"], script) == ["dev:"]
+    script = "execserver completion fish | source; complete -C 'execserver box '"
+    assert complete(front, ["fish", "--no-config", "-c"], script) == ["add", "list", "remove"]
     values = "execserver completion fish | source; complete -C 'execserver run dev --sandbox '"
     assert complete(front, ["fish", "--no-config", "-c"], values) == ["read-only", "workspace-write"]
 

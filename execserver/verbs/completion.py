@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from execserver.arguments import Mistake, Option, Program, read_table
 from execserver.leaving import put, until_left
@@ -34,9 +34,19 @@ _TAKEN = {
     "<FILE>": _FILES,
     "<BOX>": _BOXES,
     "<POLICY>": "read-only workspace-write",
+    "<STREAMS>": "output all",
     "<SIGNAL>": "HUP INT QUIT TERM KILL USR1 USR2 CONT STOP WINCH",
 }
 _WITH_BOX = ("run", "shell", "ps", "attach", "logs", "wait", "kill", "forward", "web")
+_WITH_PATH = ("cp", "sync", "edit", "find", "grep")  # here, or behind the name of a box and a colon
+_SECOND_WORDS = {
+    "audit": "verify show cast",
+    "box": "add list remove",
+    "completion": "bash zsh fish",
+    "network": "log",
+    "rules": "check",
+    "token": "new narrow list revoke",
+}
 _BASH = """\
 _execserver() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} word
@@ -47,7 +57,8 @@ _execserver() {{
     fi
     for word in "${{COMP_WORDS[@]:2:COMP_CWORD-2}}"; do
         if [[ $word == -- ]]; then
-            COMPREPLY=($(compgen -c -f -- "$cur"))
+            COMPREPLY=($(compgen -c -- "$cur"))
+            _execserver_files
             return
         fi
     done
@@ -56,12 +67,32 @@ _execserver() {{
     esac
     case ${{COMP_WORDS[1]}}:$cur in
 {cases}
-        {with_box})
-            word=$("${{COMP_WORDS[0]}}" completion boxes 2>/dev/null)
-            COMPREPLY=($(compgen -W "$word" -- "$cur")) ;;
+        {with_box}) _execserver_boxes ;;
+        {with_path}) _execserver_paths ;;
         help:*) COMPREPLY=($(compgen -W '{verbs}' -- "$cur")) ;;
-        *) COMPREPLY=($(compgen -f -- "$cur")) ;;
+        *)
+            case $COMP_CWORD:${{COMP_WORDS[1]}}:${{COMP_WORDS[2]}} in
+{seconds}
+                3:box:remove) _execserver_boxes ;;
+                *) _execserver_files ;;
+            esac ;;
     esac
+}}
+_execserver_boxes() {{
+    COMPREPLY=($(compgen -W "$("${{COMP_WORDS[0]}}" completion boxes 2>/dev/null)" -- "$cur"))
+}}
+_execserver_files() {{
+    compopt -o default 2>/dev/null  # bash itself knows about slashes behind folders, spaces and quotes
+}}
+_execserver_paths() {{
+    [[ $cur == :* || ${{COMP_WORDS[COMP_CWORD-1]}} == : ]] && return  # bash splits words at a colon
+    _execserver_boxes
+    if (( ${{#COMPREPLY[@]}} == 0 )); then
+        _execserver_files
+        return
+    fi
+    COMPREPLY=("${{COMPREPLY[@]/%/:}}" $(compgen -f -- "$cur"))
+    compopt -o nospace 2>/dev/null
 }}
 complete -F _execserver execserver
 """
@@ -83,10 +114,21 @@ _execserver() {{
     esac
     case ${{words[2]}}:${{words[CURRENT]}} in
 {cases}
-        {with_box}) compadd -- ${{(f)"$(${{words[1]}} completion boxes 2>/dev/null)"}} ;;
+        {with_box}) _execserver_boxes ;;
+        {with_path})
+            [[ ${{words[CURRENT]}} == *:* ]] || _execserver_boxes -S :
+            _files ;;
         help:*) compadd -- {verbs} ;;
-        *) _files ;;
+        *)
+            case $CURRENT:${{words[2]}}:${{words[3]}} in
+{seconds}
+                4:box:remove) _execserver_boxes ;;
+                *) _files ;;
+            esac ;;
     esac
+}}
+_execserver_boxes() {{
+    compadd "$@" -- ${{(f)"$(${{words[1]}} completion boxes 2>/dev/null)"}}
 }}
 if [[ ${{funcstack[1]}} == _execserver ]]; then _execserver "$@"; else compdef _execserver execserver; fi
 """
@@ -94,7 +136,9 @@ _FISH_HEAD = """\
 complete -c execserver -n __fish_use_subcommand -f -a '{verbs}'
 set -l boxes '(execserver completion boxes 2>/dev/null)'
 complete -c execserver -n '__fish_seen_subcommand_from {with_box}' -f -a $boxes
+complete -c execserver -n '__fish_seen_subcommand_from {with_path}' -a $boxes:
 complete -c execserver -n '__fish_seen_subcommand_from help' -f -a '{verbs}'
+complete -c execserver -n '__fish_seen_subcommand_from remove' -f -a $boxes
 """
 
 
@@ -138,25 +182,36 @@ def _verbs() -> str:
 
 def _bash() -> str:
     line = "        {verb}:-*) COMPREPLY=($(compgen -W '{options}' -- \"$cur\")) ;;"
-    values = _values(_bash_value)
-    return _BASH.format(verbs=_verbs(), values=values, cases=_cases(line), with_box=_patterns())
+    second = "                2:{verb}:*) COMPREPLY=($(compgen -W '{words}' -- \"$cur\")) ;;"
+    return _filled(_BASH, _bash_value, line, second)
 
 
 def _bash_value(taken: str) -> str:
-    boxes = '-W "$("${COMP_WORDS[0]}" completion boxes 2>/dev/null)"'
-    generated = {_FILES: "-f", _BOXES: boxes}.get(taken, f"-W '{taken}'")
-    return f'COMPREPLY=($(compgen {generated} -- "$cur"))'
+    words = f"COMPREPLY=($(compgen -W '{taken}' -- \"$cur\"))"
+    return {_FILES: "_execserver_files", _BOXES: "_execserver_boxes"}.get(taken, words)
 
 
 def _zsh() -> str:
-    line = "        {verb}:-*) compadd -- {options} ;;"
-    values = _values(_zsh_value)
-    return _ZSH.format(verbs=_verbs(), values=values, cases=_cases(line), with_box=_patterns())
+    second = "                3:{verb}:*) compadd -- {words} ;;"
+    return _filled(_ZSH, _zsh_value, "        {verb}:-*) compadd -- {options} ;;", second)
 
 
 def _zsh_value(taken: str) -> str:
-    boxes = 'compadd -- ${(f)"$(${words[1]} completion boxes 2>/dev/null)"}'
-    return {_FILES: "_files", _BOXES: boxes}.get(taken, f"compadd -- {taken}")
+    return {_FILES: "_files", _BOXES: "_execserver_boxes"}.get(taken, f"compadd -- {taken}")
+
+
+def _filled(script: str, value: Callable[[str], str], line: str, second: str) -> str:
+    """Return the script of a shell: how it completes values, options and the words behind a verb."""
+    options = [line.format(verb=verb, options=" ".join(names)) for verb, names in _options().items()]
+    seconds = [second.format(verb=verb, words=words) for verb, words in _SECOND_WORDS.items()]
+    return script.format(
+        verbs=_verbs(),
+        values=_values(value),
+        cases="\n".join(options),
+        seconds="\n".join(seconds),
+        with_box=_patterns(_WITH_BOX),
+        with_path=_patterns(_WITH_PATH),
+    )
 
 
 def _values(complete: Callable[[str], str]) -> str:
@@ -174,12 +229,8 @@ def _taken(option: Option) -> str:
     return _TAKEN.get(option.value or "", "")
 
 
-def _cases(line: str) -> str:
-    return "\n".join(line.format(verb=verb, options=" ".join(names)) for verb, names in _options().items())
-
-
-def _patterns() -> str:
-    return "|".join(f"{verb}:*" for verb in _WITH_BOX)
+def _patterns(verbs: Iterable[str]) -> str:
+    return "|".join(f"{verb}:*" for verb in verbs)
 
 
 def _fish() -> str:
@@ -188,7 +239,13 @@ def _fish() -> str:
         for verb, options in _options().items()
         for option in options.values()
     ]
-    return _FISH_HEAD.format(verbs=_verbs(), with_box=" ".join(_WITH_BOX)) + "\n".join([*lines, ""])
+    lines += [
+        f"complete -c execserver -n '__fish_seen_subcommand_from {verb}; and "
+        f"not __fish_seen_subcommand_from {words}' -f -a '{words}'"
+        for verb, words in _SECOND_WORDS.items()
+    ]
+    head = _FISH_HEAD.format(verbs=_verbs(), with_box=" ".join(_WITH_BOX), with_path=" ".join(_WITH_PATH))
+    return head + "\n".join([*lines, ""])
 
 
 def _fish_option(option: Option) -> str:

@@ -245,7 +245,7 @@ class _Reader:
         return self._table[name]
 
     def _take_short(self, argument: str) -> None:
-        """Take `-c VALUE`, `-cVALUE`, `-c=VALUE` or `-h`."""
+        """Take `-c VALUE`, `-cVALUE`, `-c=VALUE`, `-h`, or several as one: `-in`."""
         option = self._shorts.get(argument[:2])
         if option is None:
             raise self._unexpected_option(argument[:2])
@@ -253,7 +253,7 @@ class _Reader:
         if option.value is None and attached:
             self._take(option, None)
             if option.name not in _LEAVE_AT_ONCE:
-                raise self._unexpected_option(f"-{attached[0]}")
+                self._take_short(f"-{attached}")
         else:
             self._take(option, attached.removeprefix("=") if attached else None)
 

@@ -28,7 +28,7 @@ from execserver.client.errors import (
     WaitTimeout,
 )
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
-from execserver.leaving import Leave
+from execserver.leaving import WRONG_USAGE, Leave
 
 if TYPE_CHECKING:
     from execserver.protocol.process import ExecParams
@@ -119,6 +119,9 @@ def reaching(box: Box, cure: str = "") -> Iterator[None]:
         raise unreachable(
             f"{shown(box.name, 200)}: {shown(told(error), 1000)}", cure_for(box, error) or cure
         ) from None
+    except UnicodeEncodeError as error:  # JSON has no other text
+        text = f"'{shown(str(error.object), 200)}' is no UTF-8, and only paths may be that"
+        raise Leave(WRONG_USAGE, stderr=f"Error: {text}\n") from None
 
 
 def told(error: ExecServerError) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import gevent
 
 from execserver.box import packing, tar
-from execserver.box.connecting import Box, patience, reaching
+from execserver.box.connecting import Box, patience, reaching, unreachable
 from execserver.box.copies import refuse_special, special
 from execserver.box.descriptors import Sink, Source
 from execserver.box.progress import Progress
@@ -55,6 +55,11 @@ class Copier:
 
     def upload(self, sources: Sequence[str], target: str) -> None:
         """Copy files and trees to a path on the box.  Raises Leave."""
+        if not self._client.extensions.process_close_stdin:
+            raise unreachable(
+                f"{shown(self._box.name, 200)}: this server cannot be told where a file ends",
+                "let execserver listen there",
+            )
         if list(sources) == ["-"]:
             self._feed(["sh", "-c", 'cat > "$1"', "sh", target], _stdin(), 0)
             return

@@ -42,6 +42,7 @@ _CONNECT_S: Final = 10.0
 _FIRST_BYTES: Final = 16 * 1024
 _CHECK_S: Final = 1.0
 _BY_SIGNAL: Final = 128
+_OF_THE_SYSTEM: Final = "os error"  # in the words of a server
 
 
 class Forwarder:
@@ -130,7 +131,7 @@ class Forwarder:
                 with patience():
                     stream = self._client.ports.open(target.host, target.port)
             except RequestFailed as error:
-                socks.answer(sock, socks.REFUSED if "os error" in error.message else socks.NOT_ALLOWED)
+                socks.answer(sock, socks.REFUSED if _OF_THE_SYSTEM in error.message else socks.NOT_ALLOWED)
                 return
             socks.answer(sock, socks.GRANTED)
         except (OSError, ExecServerError, socks.NoRequest):
@@ -139,7 +140,13 @@ class Forwarder:
 
     def _listen_there(self, forward: Forward) -> None:
         with asking(self._box):
-            listener = self._client.ports.listen(forward.listen.host, forward.listen.port)
+            try:
+                listener = self._client.ports.listen(forward.listen.host, forward.listen.port)
+            except RequestFailed as error:
+                if _OF_THE_SYSTEM not in error.message:
+                    raise
+                text = f"{shown(self._box.name, 200)}: cannot listen on {forward.listen}"
+                raise failure(f"{text}: {shown(told(error), 300)}", "choose another port") from None
         self._workers.append(gevent.spawn(lambda: self._accept(listener, forward.target)))
         found = Place(listener.address.host, listener.address.port)
         where = shown(f"{found} at {self._box.name}", 300)

@@ -40,9 +40,11 @@ def is_process_name(text: str) -> bool:
 def require(client: ExecServerClient, box: Box) -> None:
     """Raise Leave unless the box keeps sessions, and can be reached again."""
     if not box.can_resume:
+        cure = "let a server listen there (`execserver --listen URL`), and use its URL"
+        if box.is_private:
+            cure = "name a box before everything else, or in EXECSERVER_BOX; or " + cure
         raise unreachable(
-            f"{shown(box.name, 200)}: nothing goes on there once its connection has ended",
-            "let a server listen there (`execserver --listen URL`), and use its URL",
+            f"{shown(box.name, 200)}: nothing goes on there once its connection has ended", cure
         )
     if not client.extensions.kept_sessions:
         raise unreachable(

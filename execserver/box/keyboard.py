@@ -29,6 +29,7 @@ _PIECES: Final = 8
 _INTERRUPT_KEY: Final = 0x03
 _END_KEY: Final = b"\x04"
 _INTERRUPTED: Final = 130
+_PATIENCE_S: Final = 2.0
 _TAKEN: Final = "another session writes to"  # the server's words for it
 _HELP: Final = "~. ends this session, {detach}~? shows this, ~~ types one ~ (each at the beginning of a line)"
 _HELP_DETACH: Final = "~d leaves it running, "
@@ -159,4 +160,5 @@ class Keyboard:
         try:
             self._process.close_stdin()
         except UnsupportedByServer:
+            gevent.sleep(_PATIENCE_S)  # most commands do not read their input, and have ended by then
             self._notices.say("this box cannot be told of the end of the input; ^C ends the command")

@@ -106,9 +106,16 @@ def start(client: ExecServerClient, box: Box, command: Command, name: str | None
 
 
 def _not_run(status: int, box: Box, command: Command, cwd: PathUri, why: str) -> Leave:
-    text = f"cannot run {shown(command.argv[0], 200)} in {shown(cwd.uri, 200)} of {shown(box.name, 200)}"
+    text = f"cannot run {shown(command.argv[0], 200)} in {_place(cwd)} of {shown(box.name, 200)}"
     why = why.replace(*_AS_A_MEMBER_AND_AN_OPTION)
     return Leave(status, stderr=f"Error: {text}: {shown(why, 1000)}\n")
+
+
+def _place(path: PathUri) -> str:
+    try:
+        return shown(path.native(), 200)
+    except RpcError:  # of another system, or the home of a server that does not say where that is
+        return shown(path.uri, 200)
 
 
 def home_of(client: ExecServerClient, box: Box) -> PathUri:
@@ -132,6 +139,9 @@ def place_of(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
     home = home_of(client, box)
     if asked is None or asked in _HOME:
         return home
+    if client.server_info is None and not (box.is_private or asked.startswith("/")):
+        text = "this server does not say where its home is"
+        raise unreachable(f"{shown(box.name, 200)}: {text}", "name the folder by its full path")
     try:
         base = home.native()
     except RpcError:  # of another system, or made up

@@ -122,6 +122,13 @@ def _load_conversation() -> None:
 
 def _leave_running(client: ExecServerClient, box: Box, name: str | None, process: RemoteProcess) -> None:
     client.detach()
-    hours = (client.kept.keep_ms if client.kept is not None else 0) / 3600_000
+    time = _lasting(client.kept.keep_ms if client.kept is not None else 0)
     way = f"execserver attach {shown(box.name, 200)} {name or process.process_id[:8]}"
-    write(2, f"execserver: left running for {hours:g} h; come back with: {way}\n")
+    write(2, f"execserver: left running for {time}; come back with: {way}\n")
+
+
+def _lasting(milliseconds: int) -> str:
+    for size, unit in ((3600_000, "h"), (60_000, "min")):
+        if milliseconds >= size and milliseconds * 10 % size == 0:
+            return f"{milliseconds / size:g} {unit}"
+    return f"{milliseconds / 1000:g} s"

@@ -27,16 +27,16 @@ Options:
   --box <BOX>               The box of :PATH, by name or URL, as for `execserver run`.
   --resume                  Leave out what is there already, by size and time, and go on with large files that
                             were cut.
+  -r, --recursive           Changes nothing: folders are copied with all that is in them.
   -q, --quiet               Show no progress. It is shown where stderr is a terminal.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
 Symlinks are copied as such, hard links as files; devices, FIFOs and sockets are left out, which is told. From
 a box nothing is written outside the target, whatever it sends, and no set-user-ID bits are taken over. Names
-that are no UTF-8 are copied as they are, but cannot be given for the box on the command line. A file appears
-whole, or not at all; of one of more than 512 KiB that was cut, `.NAME.execserver-part` stays for --resume.
-For `-` the box needs `sh` or `cat`; one with another server, for which there is no --resume, needs `sh` and
-`tar`.
+may be no UTF-8, but for one on the box beside `-`. A file appears whole, or not at all; of one of more than
+512 KiB that was cut, `.NAME.execserver-part` stays for --resume. For `-` the box needs `sh` or `cat`; one
+with another server, for which there is no --resume, needs `sh` and `tar`.
 
 Exit status: 0; 1 something could not be copied, which is told; 2 wrong usage; 126, 127 the box has no `sh` or
 `cat`; 255 the box cannot be reached, or was lost.

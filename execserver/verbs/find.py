@@ -57,6 +57,7 @@ Options:
   -l, --files-with-matches  Print only the names of files.
   -c, --count               Print how many lines match in each file that has any.
   --glob <PATTERN>          Only files with such a name, or path below PATH, as for `execserver find`.
+  -r, --recursive           Changes nothing: folders are searched with all that is in them.
   --hidden                  Also files and folders whose names begin with a dot.
   --gitignore               Leave out what git would ignore, and .git.
   -0, --null                Print a NUL byte behind each name of a file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 
@@ -71,7 +72,8 @@ Usage: execserver kill [BOX] <NAME> [OPTIONS]
 
 {_BOX}
 Options:
-  -s, --signal <SIGNAL>     HUP, INT, QUIT, TERM, KILL, USR1, USR2, CONT, STOP or WINCH [default: TERM]
+  -s, --signal <SIGNAL>     HUP, INT, QUIT, TERM, KILL, USR1, USR2, CONT, STOP or WINCH, or the
+                            number of one [default: TERM]
 {_TOKEN}
 Exit status: 0; 1 there is none of that name, or it has ended; 2 wrong usage; 255 the box cannot be reached.
 """
@@ -163,7 +165,8 @@ def _kill() -> int:
     parsed = found.parse(sys.argv[1:])
     box, name = box_and_name(found, parsed)
     given = parsed.options.get("--signal", "TERM")
-    signal_name = given.upper().removeprefix("SIG")
+    numbers = {str(int(getattr(signal, f"SIG{name}"))): name for name in _SIGNALS}
+    signal_name = numbers.get(given, given.upper().removeprefix("SIG"))
     if signal_name not in _SIGNALS:
         text = f"invalid value '{given}' for '--signal <SIGNAL>'\n  [possible values: {', '.join(_SIGNALS)}]"
         raise found.mistaken(Mistake(text))

@@ -66,7 +66,7 @@ def test_a_signal_ends_a_command_with_its_number(person: Person, server: ServerP
 def test_a_command_that_is_not_there(person: Person, server: ServerProcess) -> None:
     done = person.run("run", server.url, "--", "/no/such")
     assert done.returncode == 127
-    assert done.stderr.startswith(b"Error: cannot run /no/such in file:///")
+    assert done.stderr.startswith(b"Error: cannot run /no/such in /")
     assert person.run("run", server.url, "--cwd", "/no/such", "--", "true").returncode == 127
     assert person.run("run", server.url, "--", "/").returncode == 126
 

@@ -38,6 +38,7 @@ from tools.freeze.contents import (
     replaced_modules,
 )
 from tools.freeze.elf import is_elf, read_elf
+from tools.freeze.patterns import compile_ahead
 from tools.freeze.platforms import LOADED_BY_NAME, Platform
 from tools.problems import Problem, say
 
@@ -197,6 +198,7 @@ def _compile(text: bytes, name: str) -> CodeType:
         parsed.body.remove(statement)
         for each in statement.names:
             flags |= getattr(__future__, each.name).compiler_flag
+    compile_ahead(parsed)
     code: CodeType = compile(parsed, f"<{name}>", "exec", flags, dont_inherit=True, optimize=OPTIMIZE)
     return code
 

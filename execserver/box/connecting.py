@@ -71,6 +71,7 @@ def connect(
     """
     # How gevent shows what a failed greenlet was about: its own choice loads `pprint`, which takes 5 ms.
     gevent.config.format_context = "builtins.repr"
+    gevent.config.track_greenlet_tree = False  # costs time at each spawn, and nothing uses it
     options = options.replace(ca_file=box.ca_file)
     match box.where:
         case Own():
@@ -134,9 +135,16 @@ def told(error: ExecServerError) -> str:
 def patience(limit_s: float | None = None) -> gevent.Timeout:
     """Return a limit for a box that is connected and does not answer, a minute; it raises WaitTimeout."""
     limit_s = _ANSWER_S if limit_s is None else limit_s
-    return gevent.Timeout(
-        limit_s, WaitTimeout(f"the box is connected, but did not answer within {limit_s:g} s")
-    )
+    return gevent.Timeout(limit_s, _too_late(limit_s))
+
+
+def out_of_patience(waited_s: float) -> WaitTimeout | None:
+    """Return the error of `patience` for who has waited so long without it; None if he still waits."""
+    return _too_late(_ANSWER_S) if waited_s > _ANSWER_S else None
+
+
+def _too_late(limit_s: float) -> WaitTimeout:
+    return WaitTimeout(f"the box is connected, but did not answer within {limit_s:g} s")
 
 
 @contextmanager

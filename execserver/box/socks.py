@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 import gevent
-from gevent import socket
 
 from execserver.box.forwards import Place
+from execserver.eventloop.ends import End
 
 GRANTED, FAILED, NOT_ALLOWED, REFUSED = 0, 1, 2, 5
 _UNKNOWN_COMMAND, _UNKNOWN_ADDRESS = 7, 8
@@ -26,7 +26,7 @@ class NoRequest(Exception):
     """What came is no SOCKS request that can be served."""
 
 
-def wanted(sock: socket.socket) -> Place:
+def wanted(sock: End) -> Place:
     """Return where a client wants to go; the answer is still to come.  Raises NoRequest, OSError."""
     with gevent.Timeout(_LIMIT_S, NoRequest("it took too long")):
         version, count = _exactly(sock, 2)
@@ -44,12 +44,12 @@ def wanted(sock: socket.socket) -> Place:
     return Place(host, port)
 
 
-def answer(sock: socket.socket, code: int) -> None:
+def answer(sock: End, code: int) -> None:
     """Tell the client what became of its request.  Raises OSError."""
     sock.sendall(bytes((_VERSION, code, 0, _V4, 0, 0, 0, 0, 0, 0)))
 
 
-def _host(sock: socket.socket, kind: int) -> str | None:
+def _host(sock: End, kind: int) -> str | None:
     if kind == _V4:
         return str(IPv4Address(_exactly(sock, 4)))
     if kind == _V6:
@@ -60,7 +60,7 @@ def _host(sock: socket.socket, kind: int) -> str | None:
     return name.decode("ascii") if name.isascii() and name and name.decode("ascii").isprintable() else None
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def _exactly(sock: End, count: int) -> bytes:
     data = b""
     while len(data) < count:
         piece = sock.recv(count - len(data))

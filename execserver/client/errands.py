@@ -7,7 +7,7 @@ answer or with the session.  A caller who waits counts as waiting for the server
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 import gevent
 from gevent.event import AsyncResult
@@ -39,14 +39,26 @@ def opened(session: Session, opening: Operation[T], close: Operation[None]) -> T
     except BaseException:
         gevent.spawn(_close_behind, session, asked, close)
         raise
-    try:
-        if not isinstance(outcome, ExecServerError):
-            return _result(opening, wanted, outcome)
-    except ExecServerError as error:
-        outcome = kept(error)
-    if not isinstance(outcome, RequestFailed):
+    found = _result(opening, wanted, outcome)
+    if not isinstance(found, ExecServerError):
+        return found
+    if not isinstance(found, RequestFailed):
         gevent.spawn(drive, session, close)  # whether the server has opened it is unknown
-    raise kept(outcome)
+    raise found
+
+
+def opened_at_once(
+    session: Session,
+    opening: Operation[T],
+    close: Operation[None],
+    take: Callable[[T | ExecServerError], object],
+) -> bool:
+    """Do as `opened`, but wait for nothing; return False, with nothing done, where that cannot be.
+
+    `take` gets the result, or the error in its place, in the event loop, where nothing may block.
+    """
+    asked = _Opening(session, opening, close, take)
+    return _sent_at_once(session, asked.wanted, asked)
 
 
 def finish(session: Session, operation: Operation[None]) -> None:
@@ -82,12 +94,17 @@ def _outcome(session: Session, wanted: Call) -> Outcome:
         return kept(error)
 
 
-def _result(opening: Operation[T], wanted: Call, outcome: Outcome) -> T:
+def _result(opening: Operation[T], wanted: Call, outcome: Outcome) -> T | ExecServerError:
+    """Return what an opening returns for its answer, or the error in its place."""
+    if isinstance(outcome, ExecServerError):
+        return kept(outcome)
     try:
-        opening.send(wire.decode(wanted.method.result, outcome, wanted.method.name))  # type: ignore[arg-type]
+        opening.send(wire.decode(wanted.method.result, outcome, wanted.method.name))
     except StopIteration as end:
         result: T = end.value
         return result
+    except ExecServerError as error:
+        return kept(error)
     raise AssertionError("an opening is of one request")
 
 
@@ -95,6 +112,32 @@ def _close_behind(session: Session, asked: _Asked, close: Operation[None]) -> No
     gevent.wait([asked])
     if not isinstance(asked.value, RequestFailed):
         drive(session, close)
+
+
+class _Opening(Generic[T]):
+    """Waits for the answer to an opening, for somebody who does not."""
+
+    __slots__ = ("_close", "_opening", "_session", "_take", "wanted")
+
+    def __init__(
+        self,
+        session: Session,
+        opening: Operation[T],
+        close: Operation[None],
+        take: Callable[[T | ExecServerError], object],
+    ) -> None:
+        self.wanted = next(opening)
+        self._session = session
+        self._opening = opening
+        self._close = close
+        self._take = take
+
+    def set(self, value: Outcome) -> None:
+        """See `Waiter`."""
+        found = _result(self._opening, self.wanted, value)
+        if isinstance(found, ExecServerError) and not isinstance(found, RequestFailed):
+            gevent.spawn(drive, self._session, self._close)  # as in `opened`
+        self._take(found)
 
 
 class _Told:

@@ -60,6 +60,11 @@ class PortLog:
         """How many bytes the server lets be on their way."""
         return self._window
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether `take` would return some."""
+        return bool(self._ready)
+
     def take(self) -> bytes | None:
         """Return the next bytes, empty ones at the end, None if nothing is ready.
 
@@ -104,14 +109,19 @@ class PortLog:
         size = self.piece_bytes
         last = max(0, (len(data) - 1) // size * size)
         for start in range(0, len(data) or int(eof), size):
-            self._check()
-            piece = data[start : start + size]
-            params = PortDataParams(
-                port_id=self.port_id, offset=self._sent, chunk=piece, eof=eof and start == last
-            )
-            self._unsettled.append(params)
-            self._sent += len(piece)
-            yield params
+            yield self.piece(data[start : start + size], eof=eof and start == last)
+
+    def piece(self, data: bytes, *, eof: bool = False) -> PortDataParams:
+        """Return one of at most `piece_bytes`, as `pieces` does; `settle` or `take_back` follows."""
+        self._check()
+        params = PortDataParams(port_id=self.port_id, offset=self._sent, chunk=data, eof=eof)
+        self._unsettled.append(params)
+        self._sent += len(data)
+        return params
+
+    def take_back(self) -> None:
+        """Forget the newest piece, of which nothing was sent."""
+        self._sent -= len(self._unsettled.pop().chunk)
 
     def given_up(self) -> Iterator[PortDataParams]:
         """Yield what an earlier caller did not wait for, to be sent before all else, as `pieces` does.
@@ -122,9 +132,9 @@ class PortLog:
             self._check()
             yield params
 
-    def settle(self) -> None:
-        """Note that the server has answered the oldest piece."""
-        self._unsettled.popleft()
+    def settle(self) -> int:
+        """Note that the server has answered the oldest piece; return how many bytes it had."""
+        return len(self._unsettled.popleft().chunk)
 
     def add(self, note: PortDataNotification) -> bool:
         """Take bytes in order; what comes twice, or too early after a lost connection, is left out.

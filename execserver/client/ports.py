@@ -6,22 +6,23 @@ those of all streams and listeners.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TypeVar
-from uuid import uuid4
+from typing import NamedTuple, TypeVar
 
 import gevent
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
-from execserver.client.errands import finish, opened, tell, told_at_once
+from execserver.client.errands import finish, opened, opened_at_once, tell, told_at_once
 from execserver.client.errors import ExecServerError, TransportClosed
 from execserver.client.operations import ports as asking
 from execserver.client.operations.call import Operation, drive
 from execserver.client.port_log import PortLog
 from execserver.client.port_table import PortTable
+from execserver.client.quick_pieces import QuickPieces
 from execserver.client.session import Session
 from execserver.client.wire import Sandbox
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortListResponse
@@ -30,14 +31,19 @@ T = TypeVar("T")
 
 
 class PortStream:
-    """One connection.  `recv` and `send` may be used by one greenlet each, at the same time."""
+    """One connection.  `recv` and `send` may be used by one greenlet each, at the same time.
+
+    Who has called `follow` uses it in the event loop instead: `quick` sends, and the log has what comes.
+    """
 
     def __init__(self, ports: RemotePorts, port_id: str) -> None:
         self.port_id = port_id
         self._ports = ports
         self.log = PortLog(port_id)
-        self._changed = Event()
-        self._at_once: Callable[[bytes], int] | None = None  # while somebody waits in `recv`
+        self.quick: QuickPieces | None = None  # while somebody follows
+        self._changed: Event | None = None  # while somebody waits in `recv`
+        self._use: Callable[[bytes], int] | None = None
+        self._on_change: Callable[[], object] | None = None
 
     @property
     def address(self) -> PortAddress:
@@ -54,25 +60,38 @@ class PortStream:
         """Why both directions have ended, if they have."""
         return self.log.error
 
-    def recv(self, at_once: Callable[[bytes], int] | None = None) -> bytes:
-        """Return the next bytes, empty ones at the end.  Raises `TransportClosed` if it ended badly.
-
-        While nothing is there, `at_once` is called with what comes, where it arrives.  It must not block, and
-        returns how many bytes it has used up; only others are returned.
-        """
+    def recv(self) -> bytes:
+        """Return the next bytes, empty ones at the end.  Raises `TransportClosed` if it ended badly."""
         while (data := self.log.take()) is None:
-            self._changed.clear()
-            self._at_once = at_once
-            try:
-                with self._ports.waiting():
-                    self._changed.wait()
-            finally:
-                self._at_once = None
+            self._changed = Event()
+            with self._ports.waiting():
+                self._changed.wait()
         self._acknowledge()
         return data
 
+    def follow(self, use: Callable[[bytes], int], changed: Callable[[], object]) -> QuickPieces:
+        """Have `use` called with what comes, where it arrives; return what sends pieces at once.
+
+        `use` must not block, and returns how many bytes it has used up.  `changed` is called in the event
+        loop when some are left, at the end and for an error, and as the `attention` of `QuickPieces`.
+        """
+        self._use, self._on_change = use, changed
+        self.quick = self._ports.quick_pieces(self.log, changed)
+        return self.quick
+
+    def leave(self) -> None:
+        """Undo `follow`: its functions refer to who follows, a reference cycle."""
+        self.quick = self._use = self._on_change = None
+
+    def pass_on(self) -> bool:
+        """Have what is left used up; return True if neither bytes nor an end remain for the log's `take`."""
+        is_all = self._use is not None and self.log.pass_by(self._use)
+        self._acknowledge()
+        return is_all
+
     def send(self, data: bytes) -> None:
         """Write all of it; return when the server's kernel has it.  Raises as `recv`, and `RequestFailed`."""
+        self._finish_quick()
         self._ports.send(self.log, data)
 
     def send_all(self, pieces: Iterable[bytes]) -> None:
@@ -81,11 +100,17 @@ class PortStream:
         Up to the server's window of them are on their way before the first is answered.  Otherwise as
         `send`.
         """
+        self._finish_quick()
         self._ports.send_all(self.log, pieces)
 
     def shutdown(self) -> None:
         """Tell the other side that nothing more comes."""
+        self._finish_quick()
         self._ports.send(self.log, b"", eof=True)
+
+    def _finish_quick(self) -> None:
+        if self.quick is not None:
+            self.quick.finish()
 
     def close(self) -> None:
         """End the connection.  May be called again."""
@@ -94,8 +119,13 @@ class PortStream:
 
     def drop(self) -> None:
         """Do as `close`, but do not wait for the answer, if the request can leave at once."""
-        self._ports.let_go(self.port_id)
+        if not self.drop_at_once():
+            self._ports.close(self.port_id)
         self.fail(TransportClosed("this stream was closed"))
+
+    def drop_at_once(self) -> bool:
+        """End the connection for who uses it no more; return False where the request would have to wait."""
+        return self._ports.let_go(self.port_id)
 
     @property
     def piece_bytes(self) -> int:
@@ -106,10 +136,16 @@ class PortStream:
         """Take bytes in order; what comes twice, or too early after a lost connection, is left out."""
         if not self.log.add(note):
             self._ports.drop(self.port_id)
-        elif self._at_once is not None and self.log.pass_by(self._at_once):
-            self._acknowledge()
-            return  # nobody has to wake for it
-        self._changed.set()
+        elif self._use is not None and self.pass_on():
+            return
+        self._stir()
+
+    def _stir(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
+        if self._on_change is not None:
+            self._on_change()
 
     def _acknowledge(self) -> None:
         if (received := self.log.due()) is not None:
@@ -118,13 +154,20 @@ class PortStream:
     def fail(self, error: ExecServerError) -> None:
         """End both directions with an error; what has come can still be read."""
         self.log.fail(error)
-        self._changed.set()
+        self._stir()
 
     def resume(self) -> None:
         """Go on, on a new connection to the server."""
         error = self._ports.resume(self.log)
         if error is not None:
             self.fail(error)
+
+
+class Opened(NamedTuple):
+    """A connection, and what has still to be sent of its first bytes."""
+
+    stream: PortStream
+    rest: bytes
 
 
 class PortListener:
@@ -165,13 +208,14 @@ class RemotePorts(PortTable[PortStream]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
+        self._prefix = os.urandom(12).hex()  # another client may go on with the session
+        self._number = 0
 
     def open(self, host: str, port: int, *, sandbox: Sandbox = None, first: bytes = b"") -> PortStream:
         """Connect from the server to an address; `first` goes there with it, which saves a round trip."""
         extensions = self._session.extensions
         asking.require(extensions)
-        stream = PortStream(self, uuid4().hex)
-        self._streams[stream.port_id] = stream
+        stream = self._new_stream()
         try:
             params = asking.place(stream.port_id, host, port, sandbox)
             rest = self._opened(stream.port_id, asking.connect(params, stream.log, first, extensions))
@@ -186,11 +230,37 @@ class RemotePorts(PortTable[PortStream]):
             raise
         return stream
 
+    def open_at_once(
+        self, host: str, port: int, first: bytes, take: Callable[[Opened | ExecServerError], object]
+    ) -> bool:
+        """Do as `open`, but wait for nothing; return False, with nothing done, where that cannot be.
+
+        `take` is called in the event loop with the stream and what the server has not taken of the first
+        bytes, or the error in their place.
+        """
+        asking.require(self._session.extensions)
+        stream = self._new_stream()
+        port_id = stream.port_id
+
+        def opened(rest: bytes | ExecServerError) -> None:
+            if isinstance(rest, ExecServerError):
+                self._forget(port_id)
+                take(rest)
+            else:
+                take(Opened(stream, rest))
+
+        params = asking.place(port_id, host, port, None)
+        connecting = asking.connect(params, stream.log, first, self._session.extensions)
+        is_asked = opened_at_once(self._session, connecting, asking.close(port_id), opened)
+        if not is_asked:
+            self._forget(port_id)
+        return is_asked
+
     def listen(self, host: str, port: int = 0, *, sandbox: Sandbox = None) -> PortListener:
         """Listen on the server's machine; port 0 takes a free one."""
         extensions = self._session.extensions
         asking.require(extensions)
-        listener = PortListener(self, uuid4().hex)
+        listener = PortListener(self, self._new_id())
         self._listeners[listener.port_id] = listener
         try:
             params = asking.place(listener.port_id, host, port, sandbox)
@@ -232,12 +302,14 @@ class RemotePorts(PortTable[PortStream]):
         self._forget(port_id)
         tell(self._session, partial(asking.close, port_id))
 
-    def let_go(self, port_id: str) -> None:
-        """Do as `drop` if the request can leave at once, otherwise as `close`."""
+    def let_go(self, port_id: str) -> bool:
+        """Do as `drop` if the request can leave at once; return False, with nothing done there, otherwise."""
         self._forget(port_id)
-        closing = partial(asking.close, port_id)
-        if not told_at_once(self._session, closing):
-            finish(self._session, closing())
+        return told_at_once(self._session, partial(asking.close, port_id))
+
+    def quick_pieces(self, log: PortLog, attention: Callable[[], object]) -> QuickPieces:
+        """Return what sends pieces of a stream at once."""
+        return QuickPieces(self._session, log, attention)
 
     def waiting(self) -> AbstractContextManager[None]:
         """Return a context manager; inside, the current greenlet counts as waiting for the server."""
@@ -253,6 +325,15 @@ class RemotePorts(PortTable[PortStream]):
         """Go on with every stream on a new connection."""
         for stream in list(self._streams.values()):
             gevent.spawn(stream.resume)
+
+    def _new_stream(self) -> PortStream:
+        port_id = self._new_id()
+        stream = self._streams[port_id] = PortStream(self, port_id)
+        return stream
+
+    def _new_id(self) -> str:
+        self._number += 1
+        return f"{self._prefix}-{self._number}"
 
     def _opened(self, port_id: str, opening: Operation[T]) -> T:
         return opened(self._session, opening, asking.close(port_id))

@@ -109,10 +109,10 @@ class End(_socket.socket):
         get_hub().loop.run_callback(super().close)
 
 
-def accepted(listener: _socket.socket) -> tuple[End, tuple[str, int]]:
-    """Accept a connection over IPv4; return it, and whose it is.  Raises OSError."""
+def accepted(listener: _socket.socket, family: int = _INET) -> tuple[End, tuple[str, int]]:
+    """Accept a connection, which is over IPv4 if not said; return it, and whose it is.  Raises OSError."""
     fd, address = listener._accept()  # type: ignore[attr-defined]  # without what `accept` makes of it
-    end = End(_INET, _PLAIN_STREAM, _TCP, fd)  # named: nothing is asked
+    end = End(family, _PLAIN_STREAM, _TCP, fd)  # named: nothing is asked
     end.setblocking(False)
     return end, address
 

@@ -87,6 +87,14 @@ def test_a_piece_whose_sender_gave_up_is_sent_again_before_others() -> None:
     assert [(each.offset, bytes(each.chunk)) for each in log.pieces(b"next")] == [(3 * PIECE, b"next")]
 
 
+def test_a_piece_of_which_nothing_was_sent_leaves_no_hole() -> None:
+    log = PortLog("p")
+    assert log.piece(b"ab").offset == 0
+    log.piece(b"cde")
+    log.take_back()
+    assert (log.piece(b"f", eof=True).offset, log.settle(), log.settle()) == (2, 2, 1)
+
+
 def test_the_server_says_how_much_may_be_on_its_way() -> None:
     log = PortLog("p")
     log.begin(PortAddress(host="::1", port=1), 1024 * KIB)

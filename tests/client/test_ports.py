@@ -72,26 +72,35 @@ def test_bytes_go_both_ways_and_each_end_may_stop(remote: ExecServerClient) -> N
         assert remote.ports.list().streams == ()
 
 
-def test_bytes_may_be_used_up_where_they_arrive(remote: ExecServerClient) -> None:
+def test_who_follows_uses_up_bytes_where_they_arrive_and_is_told_of_the_rest(
+    remote: ExecServerClient,
+) -> None:
     used: list[bytes] = []
+    changes: list[bool] = []
 
     def use(data: bytes) -> int:
-        used.append(data[:MIB])
-        return min(len(data), MIB) if len(used) < 3 else 0
+        used.append(data)
+        return 1 if len(used) < 3 else 0
 
     with listener() as there:
         stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
         far, _ = there.accept()
-        waiting = gevent.spawn(stream.recv, use)
+        quick = stream.follow(use, lambda: changes.append(stream.log.has_bytes))
         with far:
             for number in range(1, 3):
                 far.sendall(b"x")
                 wait_until(lambda number=number: len(used) == number, pause=gevent.sleep)  # type: ignore[misc]
-            assert not waiting.ready()
+            assert changes == []
             far.sendall(b"y")
-            assert waiting.get(timeout=20) == b"y"
-        assert stream.recv(use) == b""
+            wait_until(lambda: changes == [True], pause=gevent.sleep)
+            assert stream.log.take() == b"y"
+            assert quick.send(b"z")
+            assert far.recv(10) == b"z"
+            wait_until(lambda: quick.is_settled, pause=gevent.sleep)
+        wait_until(lambda: changes == [True, False, False], pause=gevent.sleep)
+        assert stream.log.take() == b""
         assert used == [b"x", b"x", b"y"]
+        stream.leave()
         stream.drop()
         wait_until(lambda: remote.ports.list().streams == (), pause=gevent.sleep)
 

@@ -12,8 +12,9 @@ from gevent import socket
 from gevent.pool import Pool
 from gevent.server import StreamServer
 
-from execserver.box.forwarding import join
+from execserver.box.passage import join
 from execserver.box.web.failing import BUSY, NOT_FOUND, UNSUPPORTED, CallFailed
+from execserver.eventloop.ends import of_gevent
 
 if TYPE_CHECKING:
     from execserver.box.web.link import Link
@@ -105,4 +106,4 @@ def _serve(link: Link, host: str, port: int, sock: socket.socket) -> None:
                 stream = client.ports.open(host, port)
         except CallFailed:
             return  # the connection ends, as one to a closed port
-        join(sock, stream)
+        join(of_gevent(sock), stream)

@@ -111,9 +111,16 @@ def close(port_id: str) -> Operation[None]:
 
 
 def resume(log: PortLog) -> Operation[ExecServerError | None]:
-    """Go on with a stream on a new connection; return why it has ended, if it has."""
+    """Go on with a stream on a new connection; return why it has ended, if it has.
+
+    What may be lost of the pieces under way is sent again here: their sender may wait for more to send, and
+    would notice only then.  He settles them; what comes twice is ignored.
+    """
     try:
-        yield from ask(PORT_RESUME, PortAckParams(port_id=log.port_id, received=log.arrived))
+        answer = yield from ask(PORT_RESUME, PortAckParams(port_id=log.port_id, received=log.arrived))
+        for params in log.given_up():
+            if params.eof or params.offset + len(params.chunk) > answer.received:
+                yield from ask(PORT_DATA, params, resend=True)
     except RequestFailed as error:
         return TransportClosed(f"the connection has ended meanwhile: {error}")
     except ExecServerError:

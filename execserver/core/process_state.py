@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from execserver.core.denial import looks_denied
@@ -34,25 +33,19 @@ class ProcessPhase(enum.Enum):
 _CLOSED: Final = ProcessPhase.CLOSED  # each chunk of output asks, and looking a member up costs more
 
 
-class WriteMemory:
-    """The newest `REMEMBERED_WRITE_IDS` accepted write ids, so that a repeated write is not written again."""
+class WriteMemory(OrderedDict[str, None]):
+    """The newest `REMEMBERED_WRITE_IDS` accepted write ids, so that a repeated write is not written again.
 
-    __slots__ = ("_seen",)
+    Oldest first.
+    """
 
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, write_id: str | None) -> bool:
-        return write_id in self._seen
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._seen)  # oldest first
+    __slots__ = ()
 
     def add(self, write_id: str) -> None:
         """Remember an id; at the limit forget the oldest one."""
-        self._seen[write_id] = None
-        if len(self._seen) > REMEMBERED_WRITE_IDS:
-            self._seen.popitem(last=False)
+        self[write_id] = None
+        if len(self) > REMEMBERED_WRITE_IDS:
+            self.popitem(last=False)
 
 
 class SandboxNote:

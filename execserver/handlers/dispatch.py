@@ -18,8 +18,10 @@ from execserver.protocol.methods import INITIALIZE, METHODS, Method
 def dispatch(call: Call, request: Request) -> Answer:
     """Answer one request or raise `RpcError`.  Never blocks: a handler that may wait is left to `InTurn`."""
     method, params = checked(call, request)
-    handler = HANDLERS[method.name]
-    return handler(call, params) if method.name in NEVER_WAIT else InTurn(partial(handler, call, params))
+    handler = NEVER_WAIT.get(method.name)
+    if handler is not None:
+        return handler(call, params)
+    return InTurn(partial(HANDLERS[method.name], call, params))
 
 
 def handle(call: Call, method: Method[Any, Any], params: object) -> Answer:

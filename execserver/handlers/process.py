@@ -52,6 +52,7 @@ from execserver.protocol.process import (
     WriteResponse,
     WriteStatus,
 )
+from execserver.protocol.record import encode_record
 from execserver.protocol.resource_limits import ResourceLimits
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
@@ -65,13 +66,12 @@ from execserver.services.spawner import SpawnSpec
 from execserver.zygote.confinement import FILTER, Confinement
 
 if TYPE_CHECKING:
-    from execserver.core.process_state import WriteMemory
     from execserver.egress.masking import Masking
     from execserver.services.stdin_queue import StdinQueue
 
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
 _NOT_WRITTEN = "failed to write to process stdin"
-_ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
+_ACCEPTED = Raw(encode_record(WriteResponse(status=WriteStatus.ACCEPTED)))  # each key is answered with it
 _SIGNALS = {
     ProcessSignal.INTERRUPT: signal.SIGINT,
     ProcessSignal.HUP: signal.SIGHUP,
@@ -277,7 +277,7 @@ def read(call: Call, params: ReadParams) -> Raw | Later:
 
 
 @handles(PROCESS_WRITE, waits=False)
-def write(call: Call, params: WriteParams) -> WriteResponse | Reply | Later:
+def write(call: Call, params: WriteParams) -> Raw | WriteResponse | Later:
     """Queue bytes for the input of a process, once per write id."""
     if params.write_id == "":
         raise InvalidParams("writeId must not be empty")
@@ -302,20 +302,15 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Reply | Later:
         return Later(partial(_put_in_turn, process, stdin, params.chunk, write_id), repeats=True)
     if process.state.terminated:
         raise InternalError(_NOT_WRITTEN)
-    if not stdin.may_follow_answer:
-        return _put(process, stdin, params.chunk, write_id)
-    # The answer wakes the client's processor.  Else that is idle, and the kernel has it carry the bytes of a
-    # terminal on: to wake it takes longer than to send the answer, and the way back as long again.
-    return Reply(_ACCEPTED, partial(_put_at_once, stdin, writes, params.chunk, write_id), leaves_first=True)
-
-
-def _put_at_once(stdin: StdinQueue, writes: WriteMemory, data: bytes, write_id: str | None) -> None:
-    stdin.put_at_once(data)
+    stdin.put_at_once(params.chunk, write_id)
     if write_id is not None:
         writes.add(write_id)
+    return _ACCEPTED
 
 
-def _put_in_turn(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None) -> WriteResponse:
+def _put_in_turn(
+    process: Process, stdin: StdinQueue, data: bytes, write_id: str | None
+) -> Raw | WriteResponse:
     stdin.arrived()
     # What came before the end of the input has its turn by then, so this came behind it.
     if process.stdin_closed and write_id not in process.state.writes:
@@ -323,7 +318,7 @@ def _put_in_turn(process: Process, stdin: StdinQueue, data: bytes, write_id: str
     return _put(process, stdin, data, write_id)
 
 
-def _put(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None) -> WriteResponse:
+def _put(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None) -> Raw:
     state, writes = process.state, process.state.writes
     # Asked again after the wait: the same write may have come twice, and both have waited for room.
     written = not state.terminated and stdin.put(data, lambda: write_id not in writes, write_id)

@@ -14,7 +14,7 @@ Handler = Callable[[Call, Any], Answer]
 H = TypeVar("H", bound=Handler)
 
 HANDLERS: dict[str, Handler] = {}
-NEVER_WAIT: set[str] = set()  # methods whose handlers the event loop may call
+NEVER_WAIT: dict[str, Handler] = {}  # those of them that the event loop may call
 
 
 def handles(method: Method[Any, Any], *, waits: bool = True) -> Callable[[H], H]:
@@ -28,7 +28,7 @@ def handles(method: Method[Any, Any], *, waits: bool = True) -> Callable[[H], H]
             raise ValueError(f"{method.name} has two handlers")
         HANDLERS[method.name] = handler
         if not waits:
-            NEVER_WAIT.add(method.name)
+            NEVER_WAIT[method.name] = handler
         return handler
 
     return bind

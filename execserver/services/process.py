@@ -79,7 +79,7 @@ class Process:
         self._changed: Event | None = None  # made by a read that waits, dropped at the next change
         self._outputs_ended: Event | None = None
         self._begun = False
-        self._input_ended = False
+        self.stdin_closed = False  # the client has closed the input pipe
         self._templates = templates
         self._terminal_fd = child.master_fd
         # A terminal is one descriptor for both directions, and its pump closes it.
@@ -214,16 +214,11 @@ class Process:
         if self.stdin is None:
             return
         if self._terminal_fd is None:
-            self._input_ended = True
+            self.stdin_closed = True
             self.stdin.finish()
         else:
-            # A terminal stays usable after its end-of-file character, so `_input_ended` stays False.
+            # A terminal stays usable after its end-of-file character, so `stdin_closed` stays False.
             self.stdin.put(termios.tcgetattr(self._terminal_fd)[6][termios.VEOF])
-
-    @property
-    def stdin_closed(self) -> bool:
-        """True once the client has closed the input pipe."""
-        return self._input_ended
 
     def page(self, after_seq: int, max_bytes: int | None) -> Page:
         """Return the retained chunks with a higher `seq` than `after_seq`."""
@@ -273,7 +268,7 @@ class Process:
         parts = () if sink is None else self._templates.output(stream, self.state.log.next_seq, data)
         # Retained behind that: nothing can come in between, and the client has a line some us earlier.
         is_sent = at_once and sink is not None and len(parts) == 1 and sink.try_send(parts[0])
-        self.state.record_output(stream, data, int(time.time() * 1000))
+        self.state.record_output(stream, data, time.time_ns() // 1_000_000)
         if sink is not None and parts and not is_sent:
             if at_once:
                 sink.hold()

@@ -36,7 +36,7 @@ def pack(process: Process, out: Outgoing, writer: str) -> PackedProcess:
         used=(child.cpu_us, child.peak_bytes),
         sent=sorted(process._sent),
         ending=None if process._end is None else encode_json(process._end),
-        input_ended=process._input_ended,
+        input_ended=process.stdin_closed,
         wording=wording,
         caps=caps,
         writer=writer,
@@ -61,7 +61,7 @@ def unpacked(
     if packed.input is not None:
         process.unpack_input(packed.input, incoming)
     process.process_id, process.name = packed.process_id, packed.name
-    process.started_at, process._input_ended = packed.started_at, packed.input_ended
+    process.started_at, process.stdin_closed = packed.started_at, packed.input_ended
     process._sent = frozenset(packed.sent)
     if packed.recording is not None:
         from execserver.services.process_recorder import taken_over

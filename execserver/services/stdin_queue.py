@@ -28,7 +28,7 @@ Recorder = Callable[[], Callable[[bytes], None]]
 class StdinQueue:
     """The writing side; `gone` is True once nothing can be written any more."""
 
-    may_follow_answer = True  # else a write is queued before it is answered
+    goes_straight = True  # what comes first is written without being queued
 
     def __init__(self, fd: int, *, owned: bool) -> None:
         self._fd = fd
@@ -53,6 +53,8 @@ class StdinQueue:
     def has_room(self) -> bool:
         """Return whether `put` would return at once."""
         # Not while others wait: a write that came later must not overtake theirs.
+        if not (self._expected or self._turns or self._granted or self._queue):
+            return True
         return not self._expected and self._has_turn
 
     def expect(self) -> None:
@@ -87,7 +89,7 @@ class StdinQueue:
         finally:
             self._leave(turn)
 
-    def put_at_once(self, data: bytes) -> None:
+    def put_at_once(self, data: bytes, write_id: str | None = None) -> None:
         """Do what `put` does while it `has_room`."""
         if data and not (self.gone or self._finishing):
             self._add(data)
@@ -145,8 +147,20 @@ class StdinQueue:
         return True
 
     def _add(self, data: bytes) -> None:
-        self._queue.append(memoryview(data))
-        self._queued += len(data)
+        written = 0
+        if self.goes_straight and not self._queue and self.recorder is None:  # as nearly always
+            try:
+                written = os.write(self._fd, data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._lost()
+                return
+            if written == len(data):
+                return
+        rest = memoryview(data)[written:]
+        self._queue.append(rest)
+        self._queued += len(rest)
         if not self._waiting:
             self._write()
 
@@ -175,13 +189,16 @@ class StdinQueue:
         except BlockingIOError:
             self._wait_writable()
         except OSError:
-            # EPIPE or EIO: no process will read it.  Later writes are accepted and dropped, as by the
-            # reference server.
-            self.close()
+            self._lost()
             return
         else:
             self._stop_waiting()
         self._go_on()
+
+    def _lost(self) -> None:
+        # EPIPE or EIO: no process will read it.  Later writes are accepted and dropped, as by the reference
+        # server.
+        self.close()
 
     def _pass_on(self) -> None:
         """Write until nothing is queued.  Raises BlockingIOError, OSError."""

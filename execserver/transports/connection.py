@@ -222,7 +222,7 @@ class Connection:
         answer = self._dispatched(request)
         if answer is None:
             return True
-        if isinstance(answer, Reply) or not isinstance(answer, Special):
+        if not isinstance(answer, Special) or isinstance(answer, Reply):
             self._send_answer(request, answer, alone=not self._inbox.waiting)
             return True
         if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):

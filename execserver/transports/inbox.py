@@ -130,16 +130,16 @@ class Inbox:
     def _handle_at_once(self, message: bytes) -> None:
         """Handle a message, and those that wait, up to the first that has to wait; never blocks."""
         waiting, outbox = self.waiting, self._outbox
+        left = _AT_ONCE
         self.is_handled = True
         outbox.hold()
         try:
-            for _ in range(_AT_ONCE):
-                if outbox.queued > REPLY_BYTES or not self._at_once(message):
-                    break
+            while left and outbox.queued <= REPLY_BYTES and self._at_once(message):
                 if not waiting:
                     return
                 message = waiting.popleft()
                 self._bytes -= len(message)
+                left -= 1
             waiting.appendleft(message)
             self._bytes += len(message)
         finally:

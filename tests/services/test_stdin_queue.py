@@ -120,6 +120,12 @@ def test_what_the_pipe_does_not_take_is_written_when_it_does(piped: Piped) -> No
     assert piped.read() == b"".join(b"%d;" % number * 500 for number in range(10))
 
 
+def test_of_a_write_that_fits_in_part_the_rest_follows_before_others(piped: Piped) -> None:
+    assert piped.queue.put(b"a" * 6000)
+    piped.queue.put_at_once(b"b")
+    assert piped.read() == b"a" * 6000 + b"b"
+
+
 @pytest.mark.parametrize(("size", "count"), [(1, QUEUED_WRITES), (10_000, 4)])
 def test_at_either_bound_a_write_waits(
     piped: Piped, monkeypatch: pytest.MonkeyPatch, size: int, count: int

@@ -64,7 +64,7 @@ class SurvivingPump(OutputPump):
 class SurvivingInput(StdinQueue):
     """A queue whose bytes are in a file, noted with their write ids, until the process has them."""
 
-    may_follow_answer = False
+    goes_straight = False
 
     def __init__(self, fd: int, *, owned: bool, journal: ProcessJournal) -> None:
         super().__init__(fd, owned=owned)
@@ -91,6 +91,10 @@ class SurvivingInput(StdinQueue):
     def _full(self) -> bool:
         # The file shrinks only when all of it was passed on.
         return super()._full or self._journal.input_end >= 2 * QUEUED_BYTES
+
+    def put_at_once(self, data: bytes, write_id: str | None = None) -> None:
+        """See `StdinQueue`."""
+        self.put(data, write_id=write_id)
 
     def _take(self, data: bytes, still_wanted: Callable[[], bool], write_id: str | None) -> bool:
         if not self.gone and still_wanted():

@@ -11,10 +11,10 @@ import os
 from typing import NamedTuple
 
 from execserver.box.descriptors import Sink
+from execserver.box.native import native
 from execserver.box.shown import shown
 from execserver.client.errors import ProtocolViolation
 from execserver.leaving import write
-from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
 
@@ -31,10 +31,7 @@ class Root(NamedTuple):
         Raises ProtocolViolation for one that is not below the root.
         """
         root, asked = self.place.native().rstrip(b"/"), os.fsencode(self.asked)
-        try:
-            found = path.native()
-        except InvalidRequest:
-            raise ProtocolViolation("the server sends paths of another kind of host") from None
+        found = native(path)
         if found == (root or b"/"):
             return asked
         names = found[len(root) + 1 :].split(b"/")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from execserver.box.connecting import Box, patience, reaching
 from execserver.box.interrupts import ending_cleanly
+from execserver.box.native import native
 from execserver.box.nodes import TooLarge
 from execserver.box.report import Report
 from execserver.box.running import open_client
@@ -117,7 +118,7 @@ def _goal(client: ExecServerClient, box: Box, target: str) -> tuple[bytes, bool]
         path = client.canonicalize(PathUri.from_native(plain))
         found = client.get_metadata(path)
         if found.is_directory:
-            return path.native(), True
+            return native(path), True
         if not found.is_file:
             raise special(target, f"execserver cp - {shown(box.name, 200)}:{shown(target, 300)} < FILE")
     except NotFoundError:

@@ -22,7 +22,7 @@ from execserver.box.running import NOT_FOUND, Command, start
 from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Reader
 from execserver.box.unpacking import Unpacker
-from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable
+from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable, WaitTimeout
 from execserver.client.event_log import Output
 from execserver.leaving import Leave, failure, unwritable, write
 from execserver.own_process import keep_freed_buffers
@@ -44,8 +44,10 @@ _ENOUGH: Final = 256 * 1024  # bytes for a request
 class Copier:
     """Copies between this machine and one box; counts what was left out, which makes the status 1."""
 
-    def __init__(self, client: ExecServerClient, box: Box, *, quiet: bool) -> None:
+    def __init__(self, client: ExecServerClient, box: Box, *, quiet: bool, silence_s: float) -> None:
+        """`silence_s`: how long a `tar` there may say nothing."""
         self._box = box
+        self._silence_s = silence_s
         self._quiet = quiet
         self._client = client
         keep_freed_buffers()
@@ -120,7 +122,7 @@ class Copier:
                 unpacker.take(item)
 
         try:
-            status = self._drain(["sh", "-c", _PACK, "sh", parent, base], take)
+            status = self._drain(["sh", "-c", _PACK, "sh", parent, base], take, self._silence_s)
             if status == NOT_FOUND:
                 raise Leave(NOT_FOUND, stderr=f"Error: there is no tar on {shown(self._box.name, 200)}\n")
             self.failures += status != 0
@@ -168,8 +170,10 @@ class Copier:
         with reaching(self._box):
             self.failures += process.wait() != 0
 
-    def _drain(self, argv: Sequence[str], take: Callable[[bytes], None]) -> int:
-        """Follow a command to its end; return its status."""
+    def _drain(
+        self, argv: Sequence[str], take: Callable[[bytes], None], silence_s: float | None = None
+    ) -> int:
+        """Follow a command to its end, which may say nothing for so long; return its status."""
         process = self._start(argv, pipe_stdin=False)
         progress = Progress(0, self._quiet)
 
@@ -178,7 +182,7 @@ class Copier:
             progress.count(len(data))
 
         try:
-            self._follow(process, counted)
+            self._follow(process, counted, silence_s)
         finally:
             progress.close()
         with reaching(self._box):
@@ -195,13 +199,17 @@ class Copier:
             stopped.append(leave)  # first: the writer may notice the end before this returns
             self._client.detach()
 
-    def _follow(self, process: RemoteProcess, take: Callable[[bytes], None]) -> None:
+    def _follow(
+        self, process: RemoteProcess, take: Callable[[bytes], None], silence_s: float | None = None
+    ) -> None:
         with reaching(self._box):
             while True:
                 try:
-                    event = process.next_event()
+                    event = process.next_event(silence_s)
                 except OutputGap as gap:
                     raise ExecServerError(f"{gap}: the copy is not whole") from None
+                except WaitTimeout:
+                    raise ExecServerError(f"its `tar` has said nothing for {silence_s:g} s") from None
                 if event is None:
                     self._pass_on(b"\n" if self._begun else b"")
                     return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from execserver.box.connecting import unreachable
 from execserver.box.local_watch import LocalWatch
+from execserver.box.native import native
 from execserver.box.nodes import Kind, Tree
 from execserver.box.shown import shown
 from execserver.box.syncing import EmptySource, Sync
@@ -114,7 +115,7 @@ def _watched_there(sync: Sync, client: ExecServerClient, box: Box) -> BoxWatch:
             f"{shown(box.name, 200)}: this server does not watch folders", "use a newer execserver there"
         ) from None
     for each in watch.errors:
-        sync.report.say(f"not watched: {shown(each.path.native(), 300)}: {shown(each.message, 300)}")
+        sync.report.say(f"not watched: {shown(native(each.path), 300)}: {shown(each.message, 300)}")
     return BoxWatch(watch)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 PERMISSIONS: Final = 0o777
+LARGEST_FILE: Final = 2**63 - 1
 MAX_NODES: Final = 2_000_000
 MAX_NAME_BYTES: Final = 256 * 1024 * 1024  # of a whole tree, with the targets of its links
 _PART_END: Final = b".execserver-part"

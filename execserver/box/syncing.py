@@ -14,10 +14,11 @@ from execserver.box.changes import AT_ONCE, Hopeless, side_by_side
 from execserver.box.comparing import Plan
 from execserver.box.connecting import Box, unreachable
 from execserver.box.here import Changed, Lister
+from execserver.box.native import native
 from execserver.box.nodes import Excluded, Kind, TooLarge, Tree
 from execserver.box.others import Others
 from execserver.box.report import Report
-from execserver.box.running import home_of
+from execserver.box.running import place_of
 from execserver.box.shown import shown
 from execserver.box.there import BoxTree
 from execserver.client.errors import NotFoundError, RequestFailed
@@ -201,7 +202,7 @@ class Sync:
                 == self._box.digest(name, at, min(_PIECE, size - at))
                 for at in range(0, size, _PIECE)
             )
-        except RequestFailed:
+        except (RequestFailed, Changed):
             return False
         finally:
             os.close(fd)
@@ -214,12 +215,12 @@ def box_path(client: ExecServerClient, box: Box, path: str, *, follow: bool) -> 
     """
     if not client.extensions.fs_many:
         raise without_trees(box)
-    full = os.path.normpath(os.path.join(home_of(client, box).native(), os.fsencode(path)))
+    full = native(place_of(client, box, path))
     if full.startswith(b"//"):
         full = full[1:]
     if follow:
         try:
-            full = client.canonicalize(PathUri.from_native(full)).native()
+            full = native(client.canonicalize(PathUri.from_native(full)))
         except NotFoundError:
             pass  # it is made, or told to be missing
     _refuse_root(full)

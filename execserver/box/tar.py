@@ -14,6 +14,8 @@ BLOCK: Final = 512
 FILE, HARD_LINK, SYMLINK, DIRECTORY, OTHER = "file", "hardlink", "symlink", "directory", "other"
 END: Final = bytes(2 * BLOCK)
 _MAX_HEADER: Final = 64 * 1024  # of one pax header or long name
+_MAX_EXTRAS: Final = 16  # of these before one entry
+_MAX_BEHIND: Final = 1024 * 1024  # tar programs fill their last record, which has 10 KiB as a rule
 _MAX_SIZE: Final = 2**62
 _KINDS: Final = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": SYMLINK, b"5": DIRECTORY}
 _FLAGS: Final = {FILE: b"0", SYMLINK: b"2", DIRECTORY: b"5"}
@@ -88,7 +90,7 @@ def _block(entry: Entry, flag: bytes) -> bytes:
 class Reader:
     """Takes bytes as they come; `feed` yields entries, and their content in pieces.
 
-    After the end of the archive `ended` is True and further bytes are ignored.
+    After the end of the archive `ended` is True; what else a last record has is ignored, and more is refused.
     """
 
     def __init__(self) -> None:
@@ -99,6 +101,8 @@ class Reader:
         self._next: dict[bytes, bytes] = {}
         self._extra: bytes | None = None  # the flag of the header whose content is being collected
         self._extra_size = 0
+        self._extras = 0
+        self._behind = 0
 
     @property
     def is_complete(self) -> bool:
@@ -107,6 +111,9 @@ class Reader:
 
     def feed(self, data: bytes) -> Iterator[Entry | bytes]:
         """Yield what these bytes complete.  Raises BadArchive."""
+        if self.ended:
+            self._pass_over(len(data))
+            return
         self._held += data
         while self._held and not self.ended:
             if self._content:
@@ -131,9 +138,15 @@ class Reader:
                 if entry is not None:
                     yield entry
 
+    def _pass_over(self, size: int) -> None:
+        self._behind += size
+        if self._behind > _MAX_BEHIND:
+            raise BadArchive("it goes on behind its end")
+
     def _entry(self, block: bytes) -> Entry | None:
         if not block.strip(b"\0"):
             self.ended = True
+            self._pass_over(len(self._held))
             self._held.clear()
             return None
         if _number(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 32:
@@ -142,6 +155,9 @@ class Reader:
         if flag in (b"x", b"g", b"L", b"K"):
             if size > _MAX_HEADER:
                 raise BadArchive(f"a header has {size} bytes")
+            self._extras += 1
+            if self._extras > _MAX_EXTRAS:
+                raise BadArchive("headers follow each other without an entry")
             self._extra, self._extra_size = flag, size + padding(size)
             self._next[b"\0size"] = b"%d" % size
             return None
@@ -149,6 +165,7 @@ class Reader:
 
     def _made(self, block: bytes, flag: bytes, size: int) -> Entry:
         given, self._next = self._next, {}
+        self._extras = 0
         name = block[:100].rstrip(b"\0")
         prefix = block[345:500].rstrip(b"\0")
         if block[257:263] == b"ustar\0" and prefix:

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from execserver.box.below import BadName, parts
+from execserver.box.here import Changed
+from execserver.box.native import native
 from execserver.box.nodes import (
+    LARGEST_FILE,
     MAX_NAME_BYTES,
     MAX_NODES,
     Excluded,
@@ -39,6 +42,7 @@ BATCH_NAMES: Final = 500
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _MAX_ERRORS: Final = 10_000  # of a listing
 _MAX_ANSWER: Final = 4 * BATCH_BYTES
+_HELD_BESIDE: Final = 16  # bytes that a name counts besides its own, whether it takes part or not
 _TRIES: Final = 20  # of a block, each with a handle of its own
 
 
@@ -73,9 +77,9 @@ class BoxTree:
                     errors += 1
                     if errors > _MAX_ERRORS:
                         raise TooLarge(f"more than {_MAX_ERRORS} names that cannot be read")
-                    say(f"{shown(each.path.native(), 300)}: {shown(each.message, 300)}")
+                    say(f"{shown(native(each.path), 300)}: {shown(each.message, 300)}")
                     continue
-                held += len(each.name) + len(each.target or b"")
+                held += len(each.name) + len(each.target or b"") + _HELD_BESIDE
                 if len(found) >= MAX_NODES or held > MAX_NAME_BYTES:
                     raise TooLarge(f"more than {MAX_NODES} names")
                 add(found, each, excluded, keep_parts=keep_parts)
@@ -104,17 +108,19 @@ class BoxTree:
         return PathUri.from_native(folder + slash + part_name(last))
 
     def _digest(self, path: PathUri, offset: int, length: int) -> str:
-        for each in self._files.hash(path, offset=offset, length=length):
-            if isinstance(each, FsHashEntry):
-                return each.sha256
-        raise ProtocolViolation("there is no hash in the answer")
+        each = next(iter(self._files.hash(path, offset=offset, length=length)), None)
+        if each is None:
+            raise ProtocolViolation("there is no hash in the answer")
+        if not isinstance(each, FsHashEntry):
+            raise Changed("it is a folder by now")
+        return each.sha256
 
     def digests(self) -> dict[bytes, str]:
         """Return the hashes of all files below the top."""
         found: dict[bytes, str] = {}
         prefix = self._top.rstrip(b"/") + b"/"
         for number, each in enumerate(self._files.hash(PathUri.from_native(self._top))):
-            path = each.path.native()
+            path = native(each.path)
             if number >= MAX_NODES:
                 raise TooLarge(f"more than {MAX_NODES} names")
             if isinstance(each, FsHashEntry) and path.startswith(prefix):
@@ -203,7 +209,11 @@ class Blocks:
 
 
 def add(found: Tree, entry: FsListEntry, excluded: Excluded, *, keep_parts: bool) -> None:
-    """Take a listed name into a tree.  Raises ProtocolViolation for one that could lead elsewhere."""
+    """Take a listed name into a tree.
+
+    Raises ProtocolViolation for one that could lead elsewhere, or that was listed before: else a listing
+    could go on for ever without a new name.
+    """
     name = bytes(entry.name)
     try:
         clean = b"/".join(parts(name)) == name
@@ -213,6 +223,10 @@ def add(found: Tree, entry: FsListEntry, excluded: Excluded, *, keep_parts: bool
         raise ProtocolViolation(f"the box lists {shown(name, 200)}, which is no name in a tree")
     if is_fresh(name) or (is_part(name) and not keep_parts) or (name and excluded(name)):
         return
+    if name in found:
+        raise ProtocolViolation(f"the box lists {shown(name, 200) or 'the folder itself'} twice")
+    if entry.size > LARGEST_FILE:
+        raise ProtocolViolation(f"the box lists {shown(name, 200)} with {entry.size} bytes")
     found[name] = Node(
         _KINDS[entry.kind.value], entry.size, entry.mode, entry.modified_at_ns, bytes(entry.target or b"")
     )

@@ -113,6 +113,8 @@ class Unpacker:
             if entry.kind == tar.FILE:
                 self._begin(parent, path, entry)
                 return
+            if b"\0" in entry.target:
+                raise BadArchive(f"the link {shown(entry.name, 200)} has a target with a NUL byte")
             if entry.kind == tar.SYMLINK:
                 os.symlink(entry.target, self._fresh, dir_fd=parent)
             else:

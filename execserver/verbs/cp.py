@@ -74,16 +74,18 @@ def _main() -> int:
             from execserver.box.syncing import without_trees
 
             raise without_trees(box)
-        return _through_programs(client, box, sides, quiet=quiet)
+        return _through_programs(client, box, sides, quiet=quiet, silence_s=PATIENCE_S)
     finally:
         client.close()
 
 
-def _through_programs(client: ExecServerClient, box: Box, sides: Sides, *, quiet: bool) -> int:
+def _through_programs(
+    client: ExecServerClient, box: Box, sides: Sides, *, quiet: bool, silence_s: float
+) -> int:
     """Copy through `tar` or `cat` on the box.  Raises Leave."""
     from execserver.box.copying import Copier
 
-    copier = Copier(client, box, quiet=quiet)
+    copier = Copier(client, box, quiet=quiet, silence_s=silence_s)
     if sides.up:
         copier.upload(sides.sources, sides.target)
     else:

@@ -77,6 +77,10 @@ class Asked:
         """Send a message as it is."""
         self._connection.send(data)
 
+    def raw(self, data: bytes) -> None:
+        """Send bytes that need not be a frame."""
+        self._connection.socket.sendall(data)
+
     def result(self, result: object) -> None:
         """Answer."""
         self.say(json.dumps({"id": self.call_id, "result": result}))

@@ -33,6 +33,7 @@ BLOCK_BYTES: Final = 1024 * 1024
 WHOLE_READ_BYTES: Final = 8 * 1024 * 1024
 _GROWTH_BYTES: Final = 8 * 1024 * 1024  # what a file may grow by while it is read; else reading might not end
 _WHOLE_WRITE_BYTES: Final = 40 * 1024 * 1024
+_LONGEST_HANDLE: Final = 1024
 _CLOSE_S: Final = 5.0  # for a file that nobody needs any more, because something else has failed
 
 
@@ -64,7 +65,10 @@ def open_file(
         mode=wanted,
         sandbox=wire.sandbox_context(sandbox),
     )
-    return (yield from ask(methods.FS_OPEN, params)).handle_id
+    found = (yield from ask(methods.FS_OPEN, params)).handle_id
+    if len(found) > _LONGEST_HANDLE:  # each block is asked for by it
+        raise ProtocolViolation(f"the server's name for an open file has {len(found)} characters")
+    return found
 
 
 def opened_or_abandoned(

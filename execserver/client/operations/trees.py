@@ -44,6 +44,7 @@ from execserver.protocol.trees import (
     FsGlobParams,
     FsHashEntry,
     FsHashParams,
+    FsHashResponse,
     FsSearchMatch,
     FsSearchParams,
     FsSearchResponse,
@@ -62,7 +63,11 @@ def hash_pages(
     first = FsHashParams(
         path=wire.path_uri(path), offset=offset, length=length, sandbox=wire.sandbox_context(sandbox)
     )
-    return Pages(lambda mark: ask(FS_HASH, msgspec.structs.replace(first, after=mark), resend=True))
+
+    def fetch(mark: Any) -> Operation[FsHashResponse]:
+        return (yield from ask(FS_HASH, msgspec.structs.replace(first, after=mark), resend=True))
+
+    return Pages(fetch, MOST_BARREN)
 
 
 def glob_pages(

@@ -44,7 +44,7 @@ def opened(session: Session, opening: Operation[T], close: Operation[None]) -> T
         return found
     if not isinstance(found, RequestFailed):
         gevent.spawn(drive, session, close)  # whether the server has opened it is unknown
-    raise found
+    raise kept(found)
 
 
 def opened_at_once(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from execserver.box.connecting import Box, asking, unreachable
 from execserver.box.shown import shown
+from execserver.box.signalled import status_of
 from execserver.leaving import Leave, failure
 
 if TYPE_CHECKING:
@@ -82,5 +83,6 @@ def short_name(process: SessionProcess) -> str:
 
 def has_ended(process: SessionProcess) -> Leave:
     """Return the Leave for a process that can be asked for nothing any more."""
-    status = "" if process.exit_code is None else f" with status {process.exit_code}"
+    code = status_of(process)
+    status = "" if code is None else f" with status {code}"
     return failure(f"{short_name(process)} has ended{status}", "`execserver logs` shows what it printed")

@@ -13,6 +13,7 @@ from execserver.box.connecting import Box
 from execserver.box.kept import processes, short_name
 from execserver.box.running import open_client
 from execserver.box.shown import shown
+from execserver.box.signalled import status_of
 
 if TYPE_CHECKING:
     from execserver.protocol.watching import SessionProcess
@@ -64,7 +65,8 @@ def _status(process: SessionProcess) -> str:
         return "running"
     end = process.ended
     why = "" if end is None else end.limit or ("" if end.cause.value == "signal" else end.cause.value)
-    code = "?" if process.exit_code is None else process.exit_code
+    status = status_of(process)
+    code = "?" if status is None else status
     return f"ended {code} ({shown(why, 20)})" if why else f"ended {code}"
 
 

@@ -101,6 +101,10 @@ def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, i
     tell_end(ending.ended)
     if ending.detached:
         _leave_running(client, box, stay.name, process)
+    elif command.tty and not ending.note:
+        from execserver.box.signalled import told_status  # late: most commands have no terminal
+
+        return told_status(client, process.process_id, ending.status)
     return ending.status
 
 

@@ -13,6 +13,7 @@ from execserver.box.manner import LOST, Manner, both_ends
 from execserver.box.notices import tell_end, telling
 from execserver.box.running import open_client
 from execserver.box.shown import shown
+from execserver.box.signalled import status_of, told_status
 from execserver.client.errors import ExecServerError, OutputGap
 from execserver.client.event_log import UNKNOWN_EXIT, Exited
 from execserver.client.recovery import SessionState
@@ -87,7 +88,7 @@ def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process
     tell_end(ending.ended)
     if ending.detached and found.running:
         write(2, f"execserver: {short_name(found)} goes on; `execserver attach` comes back to it\n")
-    return ending.status
+    return told_status(client, found.process_id, ending.status) if found.tty else ending.status
 
 
 def wait(box: Box, name: str) -> int:
@@ -97,13 +98,14 @@ def wait(box: Box, name: str) -> int:
         found = find(client, box, name)
         if not found.running:
             tell_end(found.ended)
-            return _status(found.exit_code)
+            return _status(status_of(found))
         with asking(box):
             process = client.watch_process(found.session_id, found.process_id, after_seq=0)
         with reaching(box), telling(client, box.name):
             exited = _exit_of(process)
         tell_end(exited.ended if exited else None)
-        return _status(exited.code if exited else None)
+        status = _status(exited.code if exited else None)
+        return told_status(client, found.process_id, status) if found.tty else status
     finally:
         leave(client)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import signal
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from execserver.core.resource_limits import (
     CPU_TIME,
     FILE_BYTES,
@@ -75,7 +77,8 @@ def why(evidence: Evidence) -> ProcessEnd | None:
         return ProcessEnd(cause=EndCause.UNKNOWN, text=text)
     if not evidence.signal:
         return None
-    return _sent(evidence) or _out_of_memory(evidence) or _by_rlimit(evidence) or _signalled(evidence)
+    found = _sent(evidence) or _out_of_memory(evidence) or _by_rlimit(evidence) or _signalled(evidence)
+    return structs.replace(found, signal=evidence.signal)
 
 
 def _sent(evidence: Evidence) -> ProcessEnd | None:

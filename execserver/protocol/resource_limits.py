@@ -45,13 +45,15 @@ class ProcessEnd(Record, frozen=True, kw_only=True):
     """Why a process ended that did not exit by itself.
 
     `limit` is the member of `limits` that was reached, `value` what it was, and `scope` whose it was:
-    `process`, `session`, or `service` for that of the group which the server itself runs in.
+    `process`, `session`, or `service` for that of the group which the server itself runs in.  `signal` is the
+    number of the signal that ended it, which the exit code does not tell of a process on a terminal.
     """
 
     cause: EndCause
     limit: str | None = None
     scope: str | None = None
     value: U64 | None = None
+    signal: I64 | None = None
     text: str
 
 

@@ -51,9 +51,9 @@ Options:
 Without a terminal ^C, ^\\, SIGTERM and SIGHUP go to the command; a second SIGTERM ends this program, too. A
 lost connection is resumed while the command goes on. Over ssh: and without a box it ends the command.
 
-Exit status: that of the command; 128 and the signal's number if a signal ended it (on a terminal 1, by the
-contract), for a limit with the reason on stderr. 2 wrong usage, 126 it cannot be started, 127 there is no
-such program or folder, 141 nobody reads the output, 255 the box cannot be reached, or was lost.
+Exit status: that of the command; 128 and the signal's number if a signal ended it, for a limit with the
+reason on stderr. 2 wrong usage, 126 it cannot be started, 127 there is no such program or folder, 141 nobody
+reads the output, 255 the box cannot be reached, or was lost.
 """
 
 SHELL_HELP = """\

@@ -1,4 +1,4 @@
-"""Signals that a verb was started to ignore, as by `nohup` or in the background of a script, end nothing."""
+"""Signals that a verb was started to ignore, as by `nohup`, and those that end a command on a terminal."""
 
 from __future__ import annotations
 
@@ -69,3 +69,34 @@ def test_what_serves_goes_on(person: Person, server: ServerProcess, verb: str) -
     serving.terminate()
     assert serving.wait(WAIT_S) == 128 + signal.SIGTERM
     serving.communicate()
+
+
+@pytest.mark.parametrize("has_box", [True, False])
+def test_a_signal_on_a_terminal_is_told_by_the_status(
+    person: Person, server: ServerProcess, has_box: bool
+) -> None:
+    box = (server.url,) if has_box else ()
+    for script, keys, status in (
+        ("echo up; exec sleep 60", b"\x03", 130),
+        ("echo up; exec sleep 60", b"\x1c", 131),
+        ("echo up; read x; kill -TERM $$", b"\r", 143),
+        ("echo up; read x; exit 1", b"\r", 1),
+    ):
+        with person.at_terminal("run", *box, "--", "sh", "-c", script) as screen:
+            screen.wait_for(b"up\r\n")
+            screen.type(keys)
+            assert screen.ended() == status
+
+
+def test_who_comes_back_to_it_learns_the_same(person: Person, server: ServerProcess) -> None:
+    person.environ["EXECSERVER_BOX"] = server.url
+    assert person.run("run", "-d", "-t", "--name", "shut", "--", "sh", "-c", "echo up; cat").returncode == 0
+    with person.at_terminal("attach", "shut") as screen:
+        screen.wait_for(b"up\r\n")
+        waiting = person.start("wait", "shut", stdin=subprocess.DEVNULL)
+        assert person.run("kill", "-s", "KILL", "shut").returncode == 0
+        assert screen.ended() == 137
+    assert waiting.wait(WAIT_S) == 137
+    waiting.communicate()
+    assert person.run("wait", "shut").returncode == 137
+    assert b"ended 137" in person.run("ps").stdout

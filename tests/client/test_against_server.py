@@ -65,6 +65,7 @@ class TestProcesses:
             limit="wallMs",
             scope="process",
             value=200,
+            signal=9,
             text="ended because its time of 200 ms was over",
         )
         assert exited.usage is not None

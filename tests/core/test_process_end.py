@@ -18,6 +18,7 @@ LIMITS = Limits({"memoryBytes": 512 * MIB, "wallMs": 2000, "cpuMs": 1000, "fileB
 def told(evidence: Evidence) -> tuple[str, str | None, str | None, int | None, str]:
     end = why(evidence)
     assert end is not None
+    assert end.signal == evidence.signal
     return end.cause.value, end.limit, end.scope, end.value, end.text
 
 

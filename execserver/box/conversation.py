@@ -85,7 +85,7 @@ class Conversation:
             self._process.watch_writer(None)
             self._notices.close()
             if terminal is not None:
-                terminal.restore(after_loss=bool(ending.note) or ending.detached)
+                terminal.restore(after_loss=not ending.is_over)
             gevent.killall(workers)
             for watcher in watchers:
                 watcher.close()
@@ -159,7 +159,7 @@ class Conversation:
                 self._end_past(stdout)
         if code == UNKNOWN_EXIT:
             return Ending(LOST, "the command ended, and the box does not know how")
-        return Ending(code & 0xFF, ended=ended)
+        return Ending(code & 0xFF, ended=ended, is_over=True)
 
     def _end_past(self, stdout: Sink) -> None:
         if self._past is not None:

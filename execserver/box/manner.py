@@ -16,13 +16,15 @@ LOST: Final = 255
 class Ending(NamedTuple):
     """How it ended: the exit status for the caller, and what to tell the person, if anything.
 
-    `ended` is the box's word why the command did not exit by itself.
+    `ended` is the box's word why the command did not exit by itself; `is_over`: it has ended, and not only
+    this end of it.
     """
 
     status: int
     note: str = ""
     detached: bool = False
     ended: ProcessEnd | None = None
+    is_over: bool = False
 
 
 class Manner(NamedTuple):

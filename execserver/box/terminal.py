@@ -11,8 +11,12 @@ import termios
 import tty
 from typing import Any, Final, NamedTuple
 
-# A full-screen program may have left on: mouse reports, bracketed paste, colours; and hidden the cursor.
-_LEFT_ON: Final = b"\x1b[?1000;1002;1003;1006;2004l\x1b[?25h\x1b[0m"
+# A full-screen program may have left on: rows that scroll alone, its own screen, its meaning of arrow keys,
+# reports of mouse and focus, bracketed paste, line drawing, colours; and hidden the cursor.  The first two
+# move the cursor, so it is saved before; each of the two screens has a place for that.
+_LEFT_ON: Final = (
+    b"\x1b7\x1b[r\x1b8\x1b7\x1b[?1049l\x1b[?1;1000;1002;1003;1004;1006;2004l\x1b>\x1b(B\x1b[?25h\x1b[0m"
+)
 
 
 class Size(NamedTuple):
@@ -64,7 +68,7 @@ class Terminal:
             pass  # it is gone, or this program is in the background: then it is continued once more
 
     def restore(self, *, after_loss: bool = False) -> None:
-        """Make it as it was; `after_loss` also switches off what the remote program could not any more."""
+        """Make it as it was; `after_loss` also switches off what the remote program did not any more."""
         before, self._before = self._before, None
         if before is None:
             return

@@ -64,6 +64,24 @@ def test_the_terminal_is_restored_after_a_signal(
         assert screen.ended() == 128 + number
 
 
+@pytest.mark.parametrize("way", ["keys", "signal", "end"])
+def test_what_a_full_screen_program_has_switched_on_is_off_afterwards(
+    person: Person, server: ServerProcess, way: str
+) -> None:
+    with person.at_terminal("shell", server.url) as screen:
+        wait_for_prompt(screen)
+        # Its own screen, reports of mouse and focus; the cursor is hidden.
+        screen.type(b"printf '\\033[?1049h\\033[?1000;1004h\\033[?25l'; echo dra'wn'; read x; exit\r")
+        screen.wait_for(b"drawn\r\n")
+        if way == "signal":
+            os.kill(screen.pid, signal.SIGTERM)
+        else:
+            screen.type(b"\r~." if way == "keys" else b"\r")
+        screen.ended()
+        is_off = b"\x1b[?1049l" in screen.text and b"1004" in screen.text and b"\x1b[?25h" in screen.text
+        assert is_off is (way != "end")  # a command that ends leaves the terminal as it wants it
+
+
 def test_a_stopped_client_gives_the_terminal_back_until_it_goes_on(
     person: Person, server: ServerProcess
 ) -> None:

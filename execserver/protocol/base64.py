@@ -72,7 +72,7 @@ def _decode_little(text: bytes | memoryview) -> bytes:
 
 
 def _decode_alphabet(text: str | bytes | memoryview) -> bytes:
-    if _FAST:
+    if _FAST and len(text) > _LITTLE_BYTES:
         return _fast_decode(text, validate=True)
     if len(text) % 4:
         raise ValueError("not a whole number of groups")  # binascii accepts `AAAA=`

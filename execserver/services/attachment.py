@@ -32,6 +32,12 @@ class Attachment:
         if self.sink is not None and any(parts):
             self.sink.send_parts(*parts)
 
+    def send_at_once(self, message: bytes) -> None:
+        """Do as `send` with a short message, which is written in this turn unless others are ahead of it."""
+        sink = self.sink
+        if sink is not None and not sink.try_send(message):
+            sink.send(message)
+
     @property
     def carries_binary(self) -> bool:
         """Return whether the attached client can be sent messages in binary form."""
@@ -51,16 +57,6 @@ class Attachment:
     def may_go_on(self) -> bool:
         """Return whether `wait_for_room` would return at once."""
         return self.sink is None or self.sink.may_go_on
-
-    def hold(self) -> None:
-        """Begin to send several messages, to be written together; `release` must follow in this turn."""
-        if self.sink is not None:
-            self.sink.hold()
-
-    def release(self) -> None:
-        """Write what was sent, as far as that needs no waiting."""
-        if self.sink is not None:
-            self.sink.release()
 
     def wait_for_room(self) -> None:
         """Block a producer while the attached client does not read; return at once while detached."""

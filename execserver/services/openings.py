@@ -10,7 +10,7 @@ connection has ended, the id is free again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from execserver.protocol.errors import InvalidRequest
 
@@ -31,20 +31,23 @@ class Openings:
     def __init__(self, kind: str) -> None:
         """`kind` is what errors call it."""
         self._kind = kind
-        self._held: WeakValueDictionary[str, Opening] = WeakValueDictionary()
+        self._held: dict[str, ref[Opening]] = {}  # some may not be held any more
 
     def __contains__(self, key: str) -> bool:
-        return key in self._held
+        return self._of(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._held))
+        return iter([key for key, held in self._held.items() if held() is not None])
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(1 for _ in self) if self._held else 0  # mostly nothing is being opened
 
     def reserve(self, key: str) -> Opening:
         """Reserve an id that is in no use."""
-        opening = self._held[key] = Opening(key)
+        for left in self._held.keys() - set(self):
+            del self._held[left]
+        opening = Opening(key)
+        self._held[key] = ref(opening)
         return opening
 
     def release(self, opening: Opening) -> None:
@@ -53,14 +56,18 @@ class Openings:
 
     def cancel(self, key: str) -> None:
         """Have `check` refuse the opening with this id, if there is one."""
-        opening = self._held.get(key)
+        opening = self._of(key)
         if opening is not None:
             opening.is_cancelled = True
 
     def cancel_all(self) -> None:
         """Have `check` refuse all of them."""
-        for opening in list(self._held.values()):
-            opening.is_cancelled = True
+        for key in self:
+            self.cancel(key)
+
+    def _of(self, key: str) -> Opening | None:
+        held = self._held.get(key)
+        return None if held is None else held()
 
     def check(self, opening: Opening) -> None:
         """Raise InvalidRequest for an opening that was cancelled."""

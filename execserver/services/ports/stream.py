@@ -230,11 +230,7 @@ class PortStream:
         except OSError as error:
             self._end(_text(error))
             return
-        attachment.hold()
-        try:
-            self._pass_on(data)
-        finally:
-            attachment.release()
+        self._pass_on(data)
         if not data:
             self._stop_watching()
             self._end_if_both_ended()
@@ -285,10 +281,12 @@ class PortStream:
         """Send bytes to the client; none are the end."""
         templates, attachment = self._templates, self._attachment
         is_long = len(data) >= LEAST_BYTES
-        if is_long and self._in_binary and attachment.carries_binary and templates.have_binary_form:
+        if not is_long:
+            attachment.send_at_once(b"".join(templates.data(offset, data, eof=not data)))
+        elif self._in_binary and attachment.carries_binary and templates.have_binary_form:
             attachment.send_binary(*templates.in_binary(offset, data))
         else:
-            attachment.send(*templates.data(offset, data, eof=not data))
+            attachment.send(*templates.data(offset, data, eof=False))
 
     def _written_at_once(self, data: bytes) -> bytes:
         """Write what the kernel takes now, if nothing waits before it; return the rest."""

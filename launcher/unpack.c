@@ -31,6 +31,13 @@ static uint64_t octal(const unsigned char *text, size_t length) {
     return value;
 }
 
+static const char *unmade(const char *what) {
+    switch (errno) { /* the folder is ours and new: only a damaged archive has a name that this is said of */
+    case ENOENT: case ENOTDIR: case EEXIST: case ELOOP: case ENAMETOOLONG: case EINVAL: return DAMAGED;
+    }
+    return what;
+}
+
 static const char *begin_member(struct untar *tar) {
     const unsigned char *h = tar->header;
     char name[101], target[101], path[300];
@@ -49,14 +56,14 @@ static const char *begin_member(struct untar *tar) {
     if (path[0] == '/' || strstr(path, "..")) return DAMAGED;
     switch (h[156]) {
     case '5':
-        if (mkdirat(tar->dir, path, mode)) return "cannot make a folder";
+        if (mkdirat(tar->dir, path, mode)) return unmade("cannot make a folder");
         return NULL;
     case '2':
-        if (symlinkat(target, tar->dir, path)) return "cannot make a symlink";
+        if (symlinkat(target, tar->dir, path)) return unmade("cannot make a symlink");
         return NULL;
     case '0':
         tar->file = openat(tar->dir, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        return tar->file < 0 ? "cannot make a file" : NULL;
+        return tar->file < 0 ? unmade("cannot make a file") : NULL;
     }
     return DAMAGED;
 }

@@ -6,6 +6,7 @@ help text or the version and status 0.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -58,11 +59,15 @@ def until_left(work: Callable[[], int]) -> int:
 
 
 def put(text: str) -> None:
-    """Write all of a text to stdout, unbuffered.  Raises Leave if that takes nothing more."""
+    """Write all of a text to stdout, unbuffered.  Raises Leave if that takes nothing more.
+
+    Where stdout was closed when this process began, nobody wants the text.
+    """
     try:
         _write(1, text)
     except OSError as error:
-        raise unwritable(error) from None
+        if error.errno != errno.EBADF:
+            raise unwritable(error) from None
 
 
 def write(descriptor: int, text: str) -> None:

@@ -112,7 +112,7 @@ def _own_command(box: str | None, environ: Mapping[str, str]) -> tuple[str, ...]
 
     Raises `InvalidBox` if it is wanted and there is no program.
     """
-    if (box is not None and box) or environ.get(target.BOX_VARIABLE):
+    if box is not None or environ.get(target.BOX_VARIABLE):
         return ()
     import shutil  # late: it loads every kind of compression
 

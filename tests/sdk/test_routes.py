@@ -60,7 +60,7 @@ def test_a_url_says_itself_where_it_leads(environ: dict[str, str], text: str, wh
 def test_without_a_box_a_private_server_is_started(environ: dict[str, str], tmp_path: Path) -> None:
     own = find(None, None, None, environ)
     assert own.where == Own((str(tmp_path / "execserver"), "--listen", "stdio"))
-    assert find("", None, None, {**environ, "EXECSERVER_PROGRAM": "/p"}).where == Own(
+    assert find(None, None, None, {**environ, "EXECSERVER_PROGRAM": "/p"}).where == Own(
         ("/p", "--listen", "stdio")
     )
     route = route_to(own, ConnectOptions())
@@ -87,11 +87,12 @@ def test_the_tokens_of_caller_file_and_environment_count_in_this_order(environ: 
         ("ssh:-oProxyCommand=x", "names no host", r"write ssh:\[USER@\]HOST"),
         ("far", "a relay asks for a token", "token="),
         ("ws://user:secret@host", "must hold no password", "--token-file"),
-        ("", "no program execserver on PATH", "install execserver"),
+        (None, "no program execserver on PATH", "install execserver"),
+        ("", "the box is empty", "name a box"),
     ],
 )
 def test_what_is_no_box_is_told_with_the_cure(
-    environ: dict[str, str], text: str, told: str, cure: str
+    environ: dict[str, str], text: str | None, told: str, cure: str
 ) -> None:
     with pytest.raises(InvalidBox, match=told) as refused:
         find(text, None, None, {**environ, "PATH": "/nowhere"})

@@ -68,7 +68,8 @@ class Calls(Generic[W]):
             return
         accepted = wire.accepted_call(message)
         if accepted is not None:
-            self._answer(accepted, wire.ACCEPTED)
+            if (waiting := self._pending.pop(accepted, None)) is not None:
+                self._wake(waiting[1], wire.ACCEPTED)
             return
         found = wire.decode_message(message)
         if isinstance(found, wire.Notification):

@@ -45,13 +45,8 @@ class ShortRequest(ABC):
         """Return what is sent."""
 
     @abstractmethod
-    def answered(self, outcome: Outcome) -> None:
-        """Take the answer, or the error in its place; must not block."""
-
     def set(self, value: Outcome) -> None:
-        """See `Waiter`."""
-        self.slots.release()
-        self.answered(value)
+        """Release the slot and take the answer (see `Waiter`)."""
 
 
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
@@ -179,7 +174,7 @@ class Connection:
 
     def _take_at_once(self, message: bytes) -> bool:
         """Take a message in the event loop, unless the reader has to stop, or something is wrong with it."""
-        if not self._gate.is_free:
+        if self._gate.full:
             return False
         try:
             self._calls.take(message)
@@ -223,9 +218,10 @@ class _Encoded(ShortRequest):
         """See `ShortRequest`.  Raises TypeError or ValueError for params that JSON cannot hold."""
         return wire.encode_request(call_id, self.method, self._params, binary=self._binary)
 
-    def answered(self, outcome: Outcome) -> None:
+    def set(self, value: Outcome) -> None:
         """See `ShortRequest`."""
-        self._waiter.set(outcome)
+        self.slots.release()
+        self._waiter.set(value)
 
 
 class Posted:

@@ -53,16 +53,11 @@ class FlowRule(ABC, Generic[P]):
         self.hard_limit = hard_limit
         self._limit = limit
         self._patience = patience
-        self._full: set[Inlet[P]] = set()
+        self.full: set[Inlet[P]] = set()  # while it is empty, no message has to wait
         self._waiting: dict[P, int] = {}
         self._messages = 0
         self._takes = 0
         self._changes = 0
-
-    @property
-    def is_free(self) -> bool:
-        """True while nothing is full, so that nobody has to be asked before the next message is taken."""
-        return not self._full
 
     @abstractmethod
     def is_over(self, party: P) -> bool:
@@ -79,19 +74,19 @@ class FlowRule(ABC, Generic[P]):
             self._takes += 1
         inlet.held = held
         if held > self._limit:
-            self._full.add(inlet)
-        elif inlet in self._full:
-            self._full.discard(inlet)
+            self.full.add(inlet)
+        elif inlet in self.full:
+            self.full.discard(inlet)
             self._change()
 
     def must_stop(self) -> bool:
         """True if an inlet is full and to stop reading can block nobody for ever."""
-        return any(not self._waiting or self._will_be_read(inlet) for inlet in self._full)
+        return any(not self._waiting or self._will_be_read(inlet) for inlet in self.full)
 
     def is_due(self) -> bool:
         """Count a message; return whether others must run, and `stops` be asked, before the next is taken."""
         self._messages += 1
-        return bool(self._full) or self._messages % _MESSAGES_PER_TURN == 0
+        return bool(self.full) or self._messages % _MESSAGES_PER_TURN == 0
 
     def stops(self) -> Iterator[None]:
         """Yield each time the connection's reader must wait: until `wake`, at most `RECHECK_SECONDS`."""
@@ -103,7 +98,7 @@ class FlowRule(ABC, Generic[P]):
             if takes != self._takes or not self._waiting:
                 turns, takes = 0, self._takes
             elif self._patience is not None and turns >= self._patience:
-                for inlet in self._full:
+                for inlet in self.full:
                     inlet.is_stalled = True
 
     def enter(self, party: P) -> None:

@@ -16,7 +16,6 @@ from execserver.client.event_log import Output
 from execserver.protocol import base64
 
 _UNKNOWN: Final = b"\0"  # no message begins so
-_SHORT_BYTES: Final = 4096  # a longer message is not copied
 _MOST_SEQ: Final = 10**18  # what is above is for `wire` to judge
 _text = msgspec.json.encode
 
@@ -37,9 +36,11 @@ class OutputReader:
         begin = len(self._head)
         if not (message.startswith(self._head) and message.endswith(wire.BEHIND_CHUNK, begin)):
             return wire.decode_output(message)
-        whole = message if len(message) < _SHORT_BYTES else memoryview(message)
         try:
-            chunk = base64.decode_buffer(whole[begin : -len(wire.BEHIND_CHUNK)])
+            if len(message) - begin < base64.LITTLE_BYTES:
+                chunk = base64.decode_little(message[begin : -len(wire.BEHIND_CHUNK)])
+            else:
+                chunk = base64.decode_buffer(memoryview(message)[begin : -len(wire.BEHIND_CHUNK)])
         except ValueError:
             return wire.decode_output(message)
         return self._process_id, Output(self._seq, self._stream, chunk)

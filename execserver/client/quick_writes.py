@@ -122,6 +122,7 @@ class _Write(ShortRequest):
         """See `ShortRequest`."""
         return self._owner.template.request(call_id, self.number, self.data)
 
-    def answered(self, outcome: Outcome) -> None:
+    def set(self, value: Outcome) -> None:
         """See `ShortRequest`."""
-        self._owner.answered(self, outcome)
+        self.slots.release()
+        self._owner.answered(self, value)

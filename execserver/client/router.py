@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from execserver.client import wire
 from execserver.client.errors import ExecServerError
-from execserver.client.event_log import Event, Output
+from execserver.client.event_log import Event
 from execserver.protocol.lifting import JsonText
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Router:
         """Pass a notification to its process or stream.  Raises `ProtocolViolation` for an invalid one."""
         addressed = wire.decode_event(method, params)
         if addressed is not None:
-            self._deliver(*addressed)
+            self.on_output(*addressed)
         elif method.startswith("port/"):
             if self._ports is not None:
                 self._ports.on_notification(method, params)
@@ -147,11 +147,8 @@ class Router:
             if (process := self.processes.get(taken.process_id)) is not None:
                 process.writer = taken.writer
 
-    def on_output(self, process_id: str, output: Output) -> None:
-        """Pass output to its process."""
-        self._deliver(process_id, output)
-
-    def _deliver(self, process_id: str, event: Event) -> None:
+    def on_output(self, process_id: str, event: Event) -> None:
+        """Pass output, or another event, to its process."""
         process = self.processes.get(process_id)
         if process is not None and process.deliver(event):
             self.forget_if_finished(process)

@@ -24,6 +24,7 @@ class ConnectionPhase(enum.Enum):
 # Each request asks, and looking a member up costs more than the rest of the check.
 _FRESH: Final = ConnectionPhase.FRESH
 _GREETED: Final = ConnectionPhase.GREETED
+READY: Final = ConnectionPhase.READY
 
 
 class ProtocolViolation(Exception):

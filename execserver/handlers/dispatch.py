@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from execserver.core.connection import READY
 from execserver.handlers.context import Call
 from execserver.handlers.limits import check_granted
 from execserver.handlers.registry import HANDLERS, NEVER_WAIT
@@ -43,9 +44,10 @@ def checked(call: Call, request: Request) -> tuple[Method[Any, Any], Any]:
         from execserver.handlers.tracing import traced  # late: few clients trace
 
         params = traced(call, method, params, request.trace)
-    if method is not INITIALIZE:
-        call.connection.rules.check_request(method.family_name)
-    identity = call.connection.identity
+    connection = call.connection
+    if connection.rules.phase is not READY and method is not INITIALIZE:
+        connection.rules.check_request(method.family_name)
+    identity = connection.identity
     if identity.grant is not None:
         check_granted(method.name, identity)
     return method, params

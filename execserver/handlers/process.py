@@ -297,12 +297,11 @@ def write(call: Call, params: WriteParams) -> Raw | WriteResponse | Later:
     if stdin is None or process.stdin_closed:
         return WriteResponse(status=WriteStatus.STDIN_CLOSED)
 
-    if not stdin.has_room:
-        stdin.expect()
-        return Later(partial(_put_in_turn, process, stdin, params.chunk, write_id), repeats=True)
     if process.state.terminated:
         raise InternalError(_NOT_WRITTEN)
-    stdin.put_at_once(params.chunk, write_id)
+    if not stdin.put_at_once(params.chunk, write_id):
+        stdin.expect()
+        return Later(partial(_put_in_turn, process, stdin, params.chunk, write_id), repeats=True)
     if write_id is not None:
         writes.add(write_id)
     return _ACCEPTED

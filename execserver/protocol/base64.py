@@ -19,7 +19,7 @@ except ImportError:  # a helper process started without the installed packages
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAD = ord("=")
-_LITTLE_BYTES = 256
+LITTLE_BYTES = 256
 # Last symbols without stray bits: before `==` the low four bits must be zero, before `=` the low two.
 _LAST_BEFORE_TWO_PADS = frozenset(_ALPHABET[::16].decode())
 _LAST_BEFORE_ONE_PAD = frozenset(_ALPHABET[::4].decode())
@@ -33,7 +33,7 @@ def encode(data: bytes | bytearray | memoryview) -> bytes:
     """Return the base64 text of some bytes, as ASCII bytes."""
     # For little the interpreter's own is the faster one: after a pause the library's code is in no cache,
     # which costs 2 to 4 us more than it saves.
-    if _FAST and len(data) > _LITTLE_BYTES:
+    if _FAST and len(data) > LITTLE_BYTES:
         return _fast_encode(data)
     return binascii.b2a_base64(data, newline=False)
 
@@ -41,8 +41,8 @@ def encode(data: bytes | bytearray | memoryview) -> bytes:
 def decode(text: str) -> bytes:
     """Return the decoded bytes of a base64 text; raise InvalidBase64."""
     try:
-        if len(text) <= _LITTLE_BYTES:
-            return _decode_little(text.encode("ascii"))
+        if len(text) <= LITTLE_BYTES:
+            return decode_little(text.encode("ascii"))
         data = _decode_alphabet(text)
     except ValueError:  # binascii.Error is one
         raise _complaint(text) from None
@@ -54,8 +54,8 @@ def decode(text: str) -> bytes:
 
 def decode_buffer(text: bytes | memoryview) -> bytes:
     """Return the decoded bytes of a base64 text, without a copy of it; raise ValueError."""
-    if len(text) <= _LITTLE_BYTES:
-        return _decode_little(text)
+    if len(text) <= LITTLE_BYTES:
+        return decode_little(text)
     data = _decode_alphabet(text)
     end = bytes(text[-4:])
     if end[-1:] == b"=" and not _is_canonical(end.decode("ascii")):
@@ -63,7 +63,8 @@ def decode_buffer(text: bytes | memoryview) -> bytes:
     return data
 
 
-def _decode_little(text: bytes | memoryview) -> bytes:
+def decode_little(text: bytes | memoryview) -> bytes:
+    """Return the decoded bytes of at most `LITTLE_BYTES` of base64 text; raise ValueError."""
     # Each byte string has one spelling, so what is encoded to the same text was that one.
     data = binascii.a2b_base64(text)
     if binascii.b2a_base64(data, newline=False) != text:

@@ -53,8 +53,6 @@ class StdinQueue:
     def has_room(self) -> bool:
         """Return whether `put` would return at once."""
         # Not while others wait: a write that came later must not overtake theirs.
-        if not (self._expected or self._turns or self._granted or self._queue):
-            return True
         return not self._expected and self._has_turn
 
     def expect(self) -> None:
@@ -89,10 +87,14 @@ class StdinQueue:
         finally:
             self._leave(turn)
 
-    def put_at_once(self, data: bytes, write_id: str | None = None) -> None:
-        """Do what `put` does while it `has_room`."""
+    def put_at_once(self, data: bytes, write_id: str | None = None) -> bool:
+        """Do what `put` does while it `has_room`; else return False, and nothing has happened."""
+        is_empty = not (self._expected or self._turns or self._granted or self._queue)  # as nearly always
+        if not (is_empty or self.has_room):
+            return False
         if data and not (self.gone or self._finishing):
             self._add(data)
+        return True
 
     def finish(self) -> None:
         """Close once everything queued is written; the process then sees the end of its input."""

@@ -119,10 +119,8 @@ class Outbox:
 
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole message given in parts, without joining them."""
-        if len(parts) == 1:
-            self.send(*parts)
-        else:
-            self._queue_parts(*parts)
+        queue = self.send if len(parts) == 1 else self._queue_parts
+        queue(*parts)
 
     def try_send(self, message: bytes) -> bool:
         """Write a short message if nothing is ahead of it; else return False, and nothing has happened."""
@@ -135,12 +133,13 @@ class Outbox:
         except OSError:
             return False  # whoever queues it is told the same
         self._on_written()
-        if written < len(framed):
+        size = len(framed)
+        if written < size:
             self._queue.append(framed[written:])
             self._schedule()
-        self._queued = len(framed) - written
-        self._unlooked += len(framed)
-        self._since_asked += len(framed)
+        self._queued = size - written
+        self._unlooked += size
+        self._since_asked += size
         return True
 
     def _queue_parts(self, *parts: bytes) -> None:

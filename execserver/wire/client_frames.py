@@ -50,6 +50,8 @@ _masks: list[bytes] = []  # random and not used yet: asking the system for each 
 class ClientFrames:
     """The inbound half of one connection.
 
+    The next bytes are read into `space`, which is never empty before `let_go`.
+
     `message` takes each message, in order; `other` takes bytes for the library, of one frame at most, and
     returns False once nothing more should be read.  Neither is called after that.
     """
@@ -65,6 +67,7 @@ class ClientFrames:
         "_owed",
         "_small_reads",
         "_whole",
+        "space",
     )
 
     def __init__(
@@ -85,16 +88,11 @@ class ClientFrames:
         self._message = message
         self._other = other
         self._bytes = bytearray(SMALL_BYTES)
-        self._buffer = memoryview(self._bytes)
+        self._buffer = self.space = memoryview(self._bytes)
         self._small_reads = 0  # in a row, into a large buffer
         self._held = 0  # bytes of an incomplete frame at the start of the buffer
         self._owed = 0  # bytes of the present frame that the library still has to get
         self._in_fragments = False
-
-    @property
-    def space(self) -> memoryview:
-        """The part of the buffer to read the next bytes into; never empty before `let_go`."""
-        return self._buffer[self._held :] if self._held else self._buffer
 
     def take(self, data: bytes) -> None:
         """Take bytes that were not read into `space`."""
@@ -143,11 +141,12 @@ class ClientFrames:
             self._buffer[: self._held] = self._buffer[at:end]
         if size > SMALL_BYTES or end == size:
             self._resize(end)
+        self.space = self._buffer[self._held :] if self._held else self._buffer
 
     def let_go(self) -> None:
         """Free the buffer and the callbacks; nothing can be taken after this."""
         self._bytes = bytearray()
-        self._buffer = memoryview(b"")
+        self._buffer = self.space = memoryview(b"")
         self._whole = ()
         self._message, self._other = _ignored, _refused
 

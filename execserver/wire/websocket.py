@@ -39,6 +39,7 @@ _SHORT_BYTES = 64 * 1024 - 1  # payload of what is taken without the library
 _MAX_REASON_BYTES = 123  # a control frame holds 125 bytes, two of them the code
 PING_FRAME: Final = b"\x89\x00"
 _SHORT, _MEDIUM, _LONG = Struct(">BB").pack, Struct(">BBH").pack, Struct(">BBQ").pack
+_SHORT_HEADS: Final = [_SHORT(_TEXT_FINAL, length) for length in range(126)]
 _EMPTY_PONG = b"\x8a\x00"
 
 
@@ -61,8 +62,7 @@ def frame_header(length: int, *, first: bool = True, final: bool = True, binary:
 def text_frame(message: bytes) -> bytes:
     """Return a message of less than 64 KiB as an unmasked text frame, as `frame_header` would begin it."""
     length = len(message)
-    head = _SHORT(_TEXT_FINAL, length) if length < 126 else _MEDIUM(_TEXT_FINAL, 126, length)
-    return head + message
+    return (_SHORT_HEADS[length] if length < 126 else _MEDIUM(_TEXT_FINAL, 126, length)) + message
 
 
 class ServerFrames:

@@ -175,5 +175,5 @@ def test_a_router_begins_to_catch_up_as_its_owner_does_and_forgets_what_has_ende
     router.on_resumed()
     assert begun == [(handle.catch_up, router.forget_if_finished)]
     router.on_output("p", Output(1, "stdout", b"x"))
-    router._deliver("p", Closed(2))
+    router.on_output("p", Closed(2))
     assert (handle.told, router.processes) == ([Output(1, "stdout", b"x"), Closed(2)], {})

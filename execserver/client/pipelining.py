@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import gevent
 
@@ -13,15 +13,13 @@ from execserver.client.port_log import PortLog
 from execserver.client.port_window import PortWindow
 from execserver.client.process_state import ProcessState
 from execserver.client.recovery import too_late
-from execserver.client.request_window import RequestWindow, Steps
+from execserver.client.request_window import PARTS_BYTES, RequestWindow, Steps
 from execserver.client.session import Session
 from execserver.client.write_window import WriteWindow
 from execserver.protocol.batches import FsWritePartParams
 from execserver.protocol.method import Method
 from execserver.protocol.own_methods import FS_WRITE_PART, PORT_DATA
 from execserver.protocol.process_methods import PROCESS_WRITE
-
-_PARTS_BYTES: Final = 4 * 1024 * 1024
 
 
 def write_all(session: Session, known: ProcessState, pieces: Iterable[bytes]) -> None:
@@ -44,7 +42,7 @@ def send_all(session: Session, log: PortLog, pieces: Iterable[bytes]) -> None:
 def write_parts(session: Session, pieces: Iterable[FsWritePartParams]) -> None:
     """Send all pieces of a file, and wait for the last answer.  Raises as `TreeMethods.write_parts` does."""
     line = _Line(session, FS_WRITE_PART, session.request_timeout)
-    window = RequestWindow(line, FS_WRITE_PART, lambda answer: None, _PARTS_BYTES)
+    window = RequestWindow(line, FS_WRITE_PART, lambda answer: None, PARTS_BYTES)
     for piece in pieces:
         _take(window.push(piece))
     _take(window.finish())

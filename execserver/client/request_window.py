@@ -19,6 +19,7 @@ from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.protocol.method import Method
 
 WINDOW_REQUESTS: Final = 16  # fewer than other executors' relay streams bear
+PARTS_BYTES: Final = 4 * 1024 * 1024  # of pieces of a file, the largest of which have 1 MiB as a rule
 
 R = TypeVar("R", bound=msgspec.Struct)
 Steps: TypeAlias = Generator[Callable[[], Any], Any, None]

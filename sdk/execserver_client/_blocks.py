@@ -71,7 +71,8 @@ class Blocks:
             await adrive(self._host, content.abandon(handle_id))
 
     async def _block(self, handle_id: str, offset: int, size: int) -> bytes:
-        block = await adrive(self._host, content.read_block(handle_id, offset, size))
+        binary = self._host.extensions.binary_messages
+        block = await adrive(self._host, content.read_block(handle_id, offset, size, binary=binary))
         if len(block) < size:
             raise TransferFailed((("", "the file became shorter while it was read"),))
         return block

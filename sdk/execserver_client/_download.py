@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from execserver.box import tar
+from execserver.box.native import native
 from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Entry, Reader
 from execserver.box.unpacking import Unpacker
@@ -196,7 +197,7 @@ async def _tree(
                 raise ProtocolViolation(f"the server sends {len(piece)} bytes of an archive at once")
             account.passed(await in_thread(target.unpack, piece))
             for each in errors:
-                account.fail(shown(each.path.native(), 300), shown(each.message, 300))
+                account.fail(shown(native(each.path), 300), shown(each.message, 300))
             errors.clear()
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from execserver.client.calls import Outcome
+from execserver.client.operations import trees
 from execserver.client.port_log import PortLog
 from execserver.client.port_window import PortWindow
 from execserver.client.process_state import ProcessState
-from execserver.client.request_window import Steps
+from execserver.client.request_window import PARTS_BYTES, RequestWindow, Steps
+from execserver.client.wire import RemotePath, Sandbox
 from execserver.client.write_window import WriteWindow
+from execserver.protocol.batches import FsWriteEntry
 from execserver.protocol.method import Method
-from execserver.protocol.own_methods import PORT_DATA
+from execserver.protocol.own_methods import FS_WRITE_PART, PORT_DATA
 from execserver.protocol.process_methods import PROCESS_WRITE
 from execserver_client._connection import Connection, Posted
 from execserver_client._session import Session
+
+T = TypeVar("T")
 
 _Pieces = Iterable[bytes] | AsyncIterable[bytes]
 
@@ -35,7 +40,19 @@ async def send_all(session: Session, log: PortLog, pieces: _Pieces) -> None:
     await _take(window.finish())
 
 
-async def _push_all(push: Callable[[bytes], Steps], pieces: _Pieces) -> None:
+async def write_parts(
+    session: Session,
+    path: RemotePath,
+    entries: Iterable[FsWriteEntry] | AsyncIterable[FsWriteEntry],
+    sandbox: Sandbox,
+) -> None:
+    """See `Files.write_parts`."""
+    window = RequestWindow(_Line(session, FS_WRITE_PART), FS_WRITE_PART, lambda answer: None, PARTS_BYTES)
+    await _push_all(lambda entry: window.push(trees.part_params(path, entry, sandbox)), entries)
+    await _take(window.finish())
+
+
+async def _push_all(push: Callable[[T], Steps], pieces: Iterable[T] | AsyncIterable[T]) -> None:
     if isinstance(pieces, AsyncIterable):
         async for piece in pieces:
             await _take(push(piece))

@@ -40,7 +40,7 @@ class RemoteFile:
         pieces, come = [], 0
         while come < size:
             wanted = min(size - come, BLOCK_BYTES)
-            piece = await adrive(self._host, content.read_block(self._handle_id, begin + come, wanted))
+            piece = await self._block(begin + come, wanted)
             pieces.append(piece)
             come += len(piece)
             if len(piece) < wanted:
@@ -48,6 +48,11 @@ class RemoteFile:
         if offset is None:
             self.position = begin + come
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _block(self, offset: int, size: int) -> bytes:
+        binary = self._host.extensions.binary_messages
+        operation = content.read_block(self._handle_id, offset, size, binary=binary)
+        return await adrive(self._host, operation)
 
     async def write(self, data: bytes, offset: int | None = None) -> None:
         """Write bytes at `offset`, else at `position`, which goes on behind them.

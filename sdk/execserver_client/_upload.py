@@ -6,6 +6,7 @@ disk is read in threads, a piece at a time, and only so much is held as is on it
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
@@ -16,7 +17,13 @@ import msgspec
 
 from execserver.box.shown import shown
 from execserver.client import wire
-from execserver.client.errors import ExecServerError, ProtocolViolation, TransferFailed, UnsupportedByServer
+from execserver.client.errors import (
+    ExecServerError,
+    ProtocolViolation,
+    RequestFailed,
+    TransferFailed,
+    UnsupportedByServer,
+)
 from execserver.client.operations import content, files, trees
 from execserver.client.operations.content import BLOCK_BYTES, WHOLE_READ_BYTES, Handles
 from execserver.client.wire import RemotePath, Sandbox
@@ -116,6 +123,7 @@ class _Tree:
         self._account = account
         self._sandbox = sandbox
         self._folders: list[Found] = []
+        self._reading = asyncio.Lock()
 
     async def send(self) -> None:
         """Copy everything.  Raises TransferFailed if nothing more can be written there."""
@@ -214,8 +222,15 @@ class _Tree:
 
     async def _piece(self, whole: FsWriteEntry, fd: int, begin: int, size: int) -> str | None:
         expected = (whole.size, whole.modified_at_ns or 0)
-        data = await in_thread(_local.piece, fd, expected, begin, size)
+        async with self._reading:  # so pieces are sent in their order: the box takes no hole
+            data = await in_thread(_local.piece, fd, expected, begin, size)
         entry = msgspec.structs.replace(whole, content=data, offset=begin)
+        if self._host.extensions.fs_write_part:  # the same, and its bytes may go without base64
+            try:
+                await adrive(self._host, trees.write_part(self._there, entry, self._sandbox))
+            except RequestFailed as error:
+                return error.message
+            return None
         failed = await adrive(self._host, trees.write_many(self._there, [entry], self._sandbox))
         return failed[0].message if failed else None
 

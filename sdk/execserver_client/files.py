@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from execserver.client.errors import NotFoundError, UnsupportedByServer
@@ -295,6 +295,22 @@ class Files:
         """Make, replace and remove what is below a folder, each entry as a whole; return what failed."""
         return await adrive(self._session, trees.write_many(path, entries, self._inside(sandbox)))
 
+    async def write_parts(
+        self,
+        path: RemotePath,
+        entries: Iterable[FsWriteEntry] | AsyncIterable[FsWriteEntry],
+        *,
+        sandbox: AnySandbox = None,
+    ) -> None:
+        """Add pieces to a file below a folder, in order, each as an entry with `part` of `write_many`.
+
+        Up to 4 MiB of them are on their way before the first is answered, and their bytes may go without
+        base64 (an extension).  Raises `RequestFailed` as soon as one is refused.
+        """
+        from execserver_client._pipelining import write_parts  # late: few programs send much
+
+        await write_parts(self._session, path, entries, self._inside(sandbox))
+
     async def archive(
         self, path: RemotePath, errors: Errors, *, sandbox: AnySandbox = None
     ) -> AsyncGenerator[bytes, None]:
@@ -334,16 +350,8 @@ class Files:
         Changes are collected for `coalesce` seconds, at most 10.  Once it is open everything is watched.
         Raises `RequestFailed`, with the cure where a limit is reached, or `UnsupportedByServer`.
         """
-        return watch(
-            self._session,
-            self._gate,
-            self._router,
-            self._errands,
-            path,
-            recursive=recursive,
-            coalesce=coalesce,
-            sandbox=self._inside(sandbox),
-        )
+        where = self._session, self._gate, self._router, self._errands, path
+        return watch(*where, recursive=recursive, coalesce=coalesce, sandbox=self._inside(sandbox))
 
     async def upload(
         self,
@@ -363,9 +371,8 @@ class Files:
         Raises OSError for `local`, and, once everything else is copied, `TransferFailed` with all that could
         not be.
         """
-        return await upload(
-            self._session, self._handles, local, remote, progress=progress, sandbox=self._inside(sandbox)
-        )
+        sides, inside = (self._session, self._handles, local, remote), self._inside(sandbox)
+        return await upload(*sides, progress=progress, sandbox=inside)
 
     async def download(
         self,
@@ -385,12 +392,5 @@ class Files:
         Raises OSError for what cannot be written here, `FileTooLarge`, `ProtocolViolation` for what is no
         archive or leads elsewhere, and, once everything else is copied, `TransferFailed`.
         """
-        return await download(
-            self._session,
-            self._handles,
-            remote,
-            local,
-            progress=progress,
-            max_bytes=max_bytes,
-            sandbox=self._inside(sandbox),
-        )
+        sides, inside = (self._session, self._handles, remote, local), self._inside(sandbox)
+        return await download(*sides, progress=progress, max_bytes=max_bytes, sandbox=inside)

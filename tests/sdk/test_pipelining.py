@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.write_window import WINDOW_BYTES
-from execserver_client.errors import ResumeFailed, StdinUnavailable, WaitTimeout
+from execserver.protocol.batches import FsNodeKind, FsWriteEntry
+from execserver_client.errors import RequestFailed, ResumeFailed, StdinUnavailable, WaitTimeout
 from execserver_client.process import Process
 from execserver_client.sync import Box as BlockingBox
 from execserver_client.sync._portal import Portal
 from tests.sdk.boxes import QUICK, box_of, fake_box, read_answer, with_process
 from tests.sdk.cutting_proxy import before
-from tests.sdk.fake_server import FakeServer, Request
+from tests.sdk.fake_server import FakeServer, Refusal, Request
 from tests.sdk.support import run_async
 
 PIECE = 100_000
@@ -210,3 +211,64 @@ def test_bytes_in_place_of_pieces_are_refused(url: str) -> None:
         process = box.start(["cat"], pipe_stdin=True)
         with pytest.raises(TypeError, match="several pieces"):
             process.write_all(b"abc")  # type: ignore[arg-type]
+
+
+PARTS = [
+    FsWriteEntry(
+        name=b"x", kind=FsNodeKind.FILE, content=bytes(500_000), part=b"p", offset=at, size=6_000_000
+    )
+    for at in range(0, 6_000_000, 500_000)
+]
+
+
+def offsets(fake: FakeServer, connection: int) -> list[int]:
+    asked = fake.asked("fs/writePart")
+    return [each.params["offset"] for each in asked if each.connection == connection]
+
+
+async def parts_slowly() -> AsyncIterator[FsWriteEntry]:
+    for each in PARTS:
+        await asyncio.sleep(0)
+        yield each
+
+
+@pytest.mark.parametrize("given", [lambda: PARTS, lambda: iter(PARTS), parts_slowly])
+def test_pieces_of_a_file_go_in_order_some_mebibytes_ahead_of_the_answers(
+    given: Callable[[], Iterable[FsWriteEntry]],
+) -> None:
+    async def main() -> None:
+        fake = FakeServer()
+        async with fake_box(fake) as box:
+            writing = asyncio.create_task(box.files.write_parts("/", given()))
+            await fake.wait_for("fs/writePart", 8)
+            await asyncio.sleep(0)
+            order = [part.offset for part in PARTS]
+            assert offsets(fake, 0) == order[:8]
+            fake.current.reply(fake.asked("fs/writePart")[0].call_id, {})
+            await fake.wait_for("fs/writePart", 9)
+            fake.answers["fs/writePart"] = lambda params: {}
+            fake.current.drop()
+            await writing
+            assert (offsets(fake, 0), offsets(fake, 1)) == (order[:9], order[1:])
+
+    run_async(main())
+
+
+def test_a_piece_that_is_refused_or_not_answered_ends_the_writing() -> None:
+    def refuse(params: dict[str, int]) -> object:
+        if params["offset"]:
+            raise Refusal(-32603, "full")
+        return {}
+
+    async def main() -> None:
+        fake = FakeServer()
+        fake.answers["fs/writePart"] = refuse
+        async with fake_box(fake, QUICK.replace(request_timeout=0.1)) as box:
+            with pytest.raises(RequestFailed, match="full"):
+                await box.files.write_parts("/", PARTS)
+            assert len(fake.asked("fs/writePart")) < len(PARTS)
+            del fake.answers["fs/writePart"]
+            with pytest.raises(WaitTimeout):
+                await box.files.write_parts("/", PARTS[:1])
+
+    run_async(main())

@@ -14,6 +14,7 @@ from execserver.client.errors import ResumeFailed, kept
 from execserver.client.event_log import Output
 from execserver.client.operations.content import Handles
 from execserver.client.options import ExecServerClientConnectOptions as Options
+from execserver.protocol.environment import Extensions
 from execserver.protocol.files import FsGetMetadataResponse, FsOpenResponse
 from execserver.protocol.methods import FS_GET_METADATA, FS_OPEN, FS_READ_BLOCK
 from execserver_client._blocks import Blocks
@@ -176,6 +177,8 @@ def test_a_transfer_goes_on_beside_output_that_its_caller_has_yet_to_read(
 def test_a_connection_that_ends_each_time_is_given_up() -> None:
     class Ending:
         """Opens files, and loses the connection when one is read."""
+
+        extensions = Extensions()
 
         def __init__(self, error: TransportClosed, *, opens: bool) -> None:
             self.reads = 0

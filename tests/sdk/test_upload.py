@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from execserver.client.errors import ExecServerError, UnsupportedByServer
@@ -114,16 +116,54 @@ def test_a_file_is_the_same_there(url: str, tmp_path: Path, data: bytes) -> None
     on(url, scene)
 
 
-def test_a_cancelled_upload_leaves_what_was_there(url: str, tmp_path: Path) -> None:
+def forget_parts(host: Watched) -> None:
+    """Have a server be one that takes pieces in `fs/writeMany` only."""
+    assert host.environment_info is not None
+    older = msgspec.structs.replace(host.extensions, fs_write_part=False)
+    host.environment_info = msgspec.structs.replace(host.environment_info, execserver=older)
+
+
+def test_a_large_file_goes_in_requests_of_its_own_where_the_server_has_them(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece once, and in order, however long the disk takes for the first one."""
+    (tmp_path / "source").write_bytes(LARGE)
+    another, read = threading.Event(), _local.piece
+
+    def slow(fd: int, known: tuple[int, int], begin: int, size: int) -> bytes:
+        if begin:
+            another.set()
+        else:
+            another.clear()
+            another.wait(0.2)
+        return read(fd, known, begin, size)
+
+    monkeypatch.setattr(_local, "piece", slow)
+
+    async def scene(files: Files, host: Watched) -> None:
+        await files.upload(tmp_path / "source", tmp_path / "new")
+        assert host.made == ["fs/writePart"] * 6
+        forget_parts(host)
+        await files.upload(tmp_path / "source", tmp_path / "older")
+        assert host.made[6:] == ["fs/writeMany"] * 6
+        assert (tmp_path / "new").read_bytes() == (tmp_path / "older").read_bytes() == LARGE
+
+    on(url, scene)
+
+
+@pytest.mark.parametrize("method", ["fs/writePart", "fs/writeMany"])
+def test_a_cancelled_upload_leaves_what_was_there(url: str, tmp_path: Path, method: str) -> None:
     (tmp_path / "source").write_bytes(LARGE)
     (tmp_path / "target").write_bytes(b"as it was")
 
     async def scene(files: Files, host: Watched) -> None:
         seen: list[int] = []
+        if method == "fs/writeMany":
+            forget_parts(host)
         upload = asyncio.create_task(
             files.upload(tmp_path / "source", tmp_path / "target", progress=seen.append)
         )
-        while host.made.count("fs/writeMany") < 2:
+        while host.made.count(method) < 2:
             await asyncio.sleep(0)
         host.let_through.clear()
         upload.cancel()

@@ -36,6 +36,7 @@ from execserver.protocol.own_methods import (
     FS_READ_MANY,
     FS_SEARCH,
     FS_WRITE_MANY,
+    FS_WRITE_PART,
 )
 from execserver.protocol.trees import (
     MAX_PAGE,
@@ -201,6 +202,11 @@ def write_many(
         path=wire.path_uri(path), entries=tuple(entries), sandbox=wire.sandbox_context(sandbox)
     )
     return (yield from ask(FS_WRITE_MANY, params, resend=True, timeout=timeout)).errors
+
+
+def write_part(path: RemotePath, entry: FsWriteEntry, sandbox: Sandbox = None) -> Operation[None]:
+    """Add a piece to a file below a directory; of many, whoever sends them in order has several under way."""
+    yield from ask(FS_WRITE_PART, part_params(path, entry, sandbox), resend=True)
 
 
 def part_params(path: RemotePath, entry: FsWriteEntry, sandbox: Sandbox = None) -> FsWritePartParams:

@@ -251,6 +251,16 @@ class Files:
         """Make, replace and remove what is below a folder, each entry as a whole; return what failed."""
         return self._portal.call(self._wrapped.write_many, path, entries, sandbox=sandbox)
 
+    def write_parts(
+        self, path: RemotePath, entries: Iterable[FsWriteEntry], *, sandbox: AnySandbox = None
+    ) -> None:
+        """Add pieces to a file below a folder, in order, each as an entry with `part` of `write_many`.
+
+        Up to 4 MiB of them are on their way before the first is answered, and their bytes may go without
+        base64 (an extension).  Raises `RequestFailed` as soon as one is refused.
+        """
+        self._portal.call(self._wrapped.write_parts, path, shapes.feed(entries), sandbox=sandbox)
+
     def archive(self, path: RemotePath, errors: Errors, *, sandbox: AnySandbox = None) -> Items[bytes]:
         """Yield the pieces of a tar archive of a file, or of what is in a folder (an extension).
 

@@ -12,6 +12,7 @@ import gevent
 from execserver.box import address
 from execserver.client import ExecServerClient, RemoteExecServerConnectArgs, RemoteProcess
 from execserver.client.event_log import Output
+from execserver.protocol.batches import FsWriteEntry
 from execserver_client._routes import find, route_to
 from execserver_client.box import Box
 from execserver_client.options import ConnectOptions
@@ -83,6 +84,12 @@ class Front(Protocol):
     def read_file(self, path: str) -> bytes:
         """Read a whole file."""
 
+    def write_parts(self, folder: str, entries: Sequence[FsWriteEntry]) -> None:
+        """Write pieces of a file."""
+
+    def read_blocks(self, path: str) -> list[bytes]:
+        """Read a file block by block."""
+
     def names(self, path: str) -> list[str]:
         """List a folder."""
 
@@ -130,6 +137,15 @@ class GeventFront:
     def read_file(self, path: str) -> bytes:
         """See `Front`."""
         return self._client.read_file(path)
+
+    def write_parts(self, folder: str, entries: Sequence[FsWriteEntry]) -> None:
+        """See `Front`."""
+        self._client.files.write_parts(folder, entries)
+
+    def read_blocks(self, path: str) -> list[bytes]:
+        """See `Front`."""
+        with self._client.open_file(path) as file:
+            return list(file)
 
     def names(self, path: str) -> list[str]:
         """See `Front`."""
@@ -221,6 +237,19 @@ class AsyncioFront:
     def read_file(self, path: str) -> bytes:
         """See `Front`."""
         return self.do(self._files.read(path))
+
+    def write_parts(self, folder: str, entries: Sequence[FsWriteEntry]) -> None:
+        """See `Front`."""
+        self.do(self._files.write_parts(folder, entries))
+
+    def read_blocks(self, path: str) -> list[bytes]:
+        """See `Front`."""
+
+        async def blocks() -> list[bytes]:
+            async with self._files.open(path) as file:
+                return [block async for block in file]
+
+        return self.do(blocks())
 
     def names(self, path: str) -> list[str]:
         """See `Front`."""
@@ -318,6 +347,15 @@ class BlockingFront:
     def read_file(self, path: str) -> bytes:
         """See `Front`."""
         return self._files.read(path)
+
+    def write_parts(self, folder: str, entries: Sequence[FsWriteEntry]) -> None:
+        """See `Front`."""
+        self._files.write_parts(folder, entries)
+
+    def read_blocks(self, path: str) -> list[bytes]:
+        """See `Front`."""
+        with self._files.open(path) as file:
+            return list(file)
 
     def names(self, path: str) -> list[str]:
         """See `Front`."""

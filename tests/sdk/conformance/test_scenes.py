@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import socket
 import sys
@@ -10,13 +11,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from execserver.client.errors import NotFoundError, RequestFailed
+from execserver.protocol import lifting
+from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from tests.sdk.conformance.fronts import FRONTS, WAIT_S, Done, Front, Running
 from tests.sdk.conformance.places import Direct, Place, Relayed
 
 BLOCKS = 12
+MEBIBYTE = 1 << 20
 
 # Prints blocks of random bytes, with a little time between them.
 GENERATOR = """
@@ -122,6 +127,55 @@ def test_files_are_written_read_listed_and_removed(front: Front, tmp_path: Path)
     with pytest.raises(NotFoundError) as missing:
         front.read_file(path)
     assert missing.value.code == -32004
+
+
+@pytest.fixture
+def forms(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which long messages have gone and come without base64 here, in their order."""
+    found: list[str] = []
+    make, take = lifting.binary_form, lifting._apart
+
+    def noted_form(text: bytes, data: bytes) -> bytes | None:
+        form = make(text, data)
+        found.append("sent" if form is not None else "sent as base64")
+        return form
+
+    def noted_parts(message: bytes) -> lifting.Lifted | None:
+        lifted = take(message)
+        found.append("received" if lifted is not None else "received as it is none")
+        return lifted
+
+    monkeypatch.setattr(lifting, "binary_form", noted_form)
+    monkeypatch.setattr(lifting, "_apart", noted_parts)
+    return found
+
+
+def test_a_large_file_goes_in_pieces_and_comes_in_blocks_without_base64(
+    front: Front, tmp_path: Path, forms: list[str]
+) -> None:
+    data = random.Random(5).randbytes(5 * MEBIBYTE)
+    whole = FsWriteEntry(name=b"big", kind=FsNodeKind.FILE, part=b"part", size=len(data), mode=0o640)
+    pieces = [
+        msgspec.structs.replace(whole, offset=at, content=data[at : at + MEBIBYTE])
+        for at in range(0, len(data), MEBIBYTE)
+    ]
+    front.write_parts(str(tmp_path), pieces)
+    assert ((tmp_path / "big").read_bytes(), os.listdir(tmp_path)) == (data, ["big"])
+    assert (tmp_path / "big").stat().st_mode & 0o777 == 0o640
+    assert forms == ["sent"] * 5
+    assert b"".join(front.read_blocks(str(tmp_path / "big"))) == data
+    assert forms[5:] == ["received"] * 5
+
+
+def test_a_piece_that_does_not_fit_is_refused_and_leaves_the_file(front: Front, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(b"as it was")
+    far = FsWriteEntry(
+        name=b"big", kind=FsNodeKind.FILE, part=b"part", size=MEBIBYTE, offset=10, content=b"x"
+    )
+    with pytest.raises(RequestFailed, match="bytes are missing before offset 10"):
+        front.write_parts(str(tmp_path), [far])
+    assert (tmp_path / "big").read_bytes() == b"as it was"
+    assert front.run(["true"], b"") == Done(0, b"", b"")
 
 
 @pytest.mark.parametrize("size", [5, 16 << 20])

@@ -73,7 +73,7 @@ def decode_little(text: bytes | memoryview) -> bytes:
 
 
 def _decode_alphabet(text: str | bytes | memoryview) -> bytes:
-    if _FAST and len(text) > _LITTLE_BYTES:
+    if _FAST and len(text) > LITTLE_BYTES:
         return _fast_decode(text, validate=True)
     if len(text) % 4:
         raise ValueError("not a whole number of groups")  # binascii accepts `AAAA=`

@@ -120,7 +120,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.files.change": "client/test_file_changes.py",
     "execserver.handlers.changes": "client/test_file_changes.py",
     "execserver.protocol.changes": "client/test_file_changes.py",
-    "execserver.files.placing": "client/test_batches.py",
     "execserver.handlers.batches": "client/test_batches.py",
     "execserver.protocol.batches": "client/test_batches.py",
     "execserver.services.batches": "client/test_batches.py",

@@ -137,7 +137,7 @@ class Upload:
         try:
             status = os.fstat(fd)
             through = Through(self._listener)
-            offset = self._resumed(name, fd, status.st_size)
+            offset = self._resumed(name, fd, status)
             text = self._target.add(self._pieces(name, fd, status, offset, through))
             if text.startswith(_HOLE):  # a lost connection began it anew behind what had come
                 text = self._target.add(self._pieces(name, fd, status, 0, through))
@@ -149,22 +149,22 @@ class Upload:
         else:
             self._listener.copied(name, status.st_size)
 
-    def _resumed(self, name: bytes, fd: int, size: int) -> int:
-        """Return how many bytes of the file are there already."""
+    def _resumed(self, name: bytes, fd: int, status: os.stat_result) -> int:
+        """Return how many bytes of the file are there already, which are ours to go on with then."""
         there = self._target.part_size(name) if self._resumes else 0
         if not there:
             return 0
-        if there > size or self._target.part_digest(name, there) != here.digest(fd, 0, there):
+        # First an empty piece, so that nobody else writes there behind the look.  A whole part gets its name
+        # by that: it comes last, from `_pieces`.
+        claim = msgspec.structs.replace(self._whole(name, status), content=b"", offset=there)
+        is_refused = there > status.st_size or (there < status.st_size and bool(self._target.add([claim])))
+        if is_refused or self._target.part_digest(name, there) != here.digest(fd, 0, there):
             self._listener.say(anew(name))
             return 0
         return there
 
-    def _pieces(
-        self, name: bytes, fd: int, status: os.stat_result, begin: int, through: Through
-    ) -> Iterator[FsWriteEntry]:
-        """Yield everything from an offset.  Raises Changed unless it is still the same file."""
-        through.to(begin)
-        whole = FsWriteEntry(
+    def _whole(self, name: bytes, status: os.stat_result) -> FsWriteEntry:
+        return FsWriteEntry(
             name=self._target.name(name),
             kind=FsNodeKind.FILE,
             mode=status.st_mode & 0o7777,
@@ -172,6 +172,13 @@ class Upload:
             part=part_name(os.path.basename(self._target.name(name))),
             size=status.st_size,
         )
+
+    def _pieces(
+        self, name: bytes, fd: int, status: os.stat_result, begin: int, through: Through
+    ) -> Iterator[FsWriteEntry]:
+        """Yield everything from an offset.  Raises Changed unless it is still the same file."""
+        through.to(begin)
+        whole = self._whole(name, status)
         for offset in range(begin, status.st_size, _PIECE) or [begin]:
             data = os.pread(fd, _PIECE, offset)
             if here.identity(os.fstat(fd)) != here.identity(status) or (

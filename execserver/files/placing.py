@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import NamedTuple
 
+from execserver.files import part
 from execserver.files.change import take_place
 from execserver.files.no_symlinks import ResolvedName, create_directory_at
 from execserver.protocol.errors import InvalidRequest
@@ -46,28 +48,51 @@ def put_file(path: bytes, content: bytes, stamp: Stamp) -> None:
             raise
 
 
-def put_part(path: bytes, part: bytes, piece: tuple[int, bytes], size: int, stamp: Stamp) -> None:
-    """Add (offset, content) to the file `part` beside a path, and give it its name when it has `size` bytes.
+class Piece(NamedTuple):
+    """Some bytes of a file of `size` bytes, collected in `part` beside it; `writer` is who sends them."""
 
-    A part at offset 0 begins anew.  The last part may come again.  Raises InvalidRequest for a hole.
+    part: bytes
+    offset: int
+    content: bytes
+    size: int
+    writer: str
+
+
+def put_part(path: bytes, piece: Piece, stamp: Stamp) -> None:
+    """Add a piece to its part beside a path, and give that its name when it has all bytes.
+
+    A part at offset 0 begins anew.  The last part may come again.  Raises InvalidRequest for a hole, and for
+    a part that somebody else writes by now.
     """
-    offset, content = piece
+    mark = part.mark_of(piece.writer, piece.size, stamp[1])
+    end = piece.offset + len(piece.content)
     with ResolvedName(path, make=True) as place:
-        if offset and _is_done(place, size, stamp) and not _is_there(part, place.fd):
+        if piece.offset and _is_done(place, piece.size, stamp) and not _is_there(piece.part, place.fd):
             return
-        fd = os.open(part, _PART, 0o600, dir_fd=place.fd)
+        fd = _opened_part(piece.part, place.fd, begins=not piece.offset)
         try:
-            check_part(os.fstat(fd), offset)
-            if not offset:
-                os.ftruncate(fd, 0)
-            write_all(fd, content, offset)
-            if offset + len(content) < size:
+            part.take(fd, piece.part, piece.offset, len(piece.content), mark)
+            write_all(fd, piece.content, piece.offset)
+            part.leave(fd, mark)
+            if end < piece.size:
                 return
-            os.ftruncate(fd, size)
+            os.ftruncate(fd, piece.size)
             _stamp(fd, stamp)
+            take_place((piece.part, place.fd), (place.name, place.fd))
         finally:
             os.close(fd)
-        take_place((part, place.fd), (place.name, place.fd))
+
+
+def _opened_part(name: bytes, folder: int, *, begins: bool) -> int:
+    """Open a part.  One of another user, who could read and change it, is replaced where the file begins."""
+    fd = os.open(name, _PART, 0o600, dir_fd=folder)
+    if part.is_own(os.fstat(fd), os.fstat(folder)):
+        return fd
+    os.close(fd)
+    if not begins:
+        raise InvalidRequest("the part belongs to another user")
+    os.unlink(name, dir_fd=folder)
+    return os.open(name, _PART | os.O_EXCL, 0o600, dir_fd=folder)
 
 
 def put_directory(path: bytes, stamp: Stamp) -> None:
@@ -116,14 +141,6 @@ def write_all(fd: int, content: bytes, offset: int) -> None:
         written = os.pwrite(fd, rest, offset)
         offset += written
         rest = rest[written:]
-
-
-def check_part(status: os.stat_result, offset: int) -> None:
-    """Raise InvalidRequest unless a part may be written to an open file at an offset."""
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise InvalidRequest("the part is no regular file of its own")
-    if status.st_size < offset:
-        raise InvalidRequest(f"bytes are missing before offset {offset}")
 
 
 def _stamp_name(place: ResolvedName, stamp: Stamp, flags: int) -> None:

@@ -27,11 +27,13 @@ def read(call: Call, params: batches.FsReadManyParams) -> batches.FsReadManyResp
 @handles(FS_WRITE_MANY)
 def write(call: Call, params: batches.FsWriteManyParams) -> batches.FsWriteManyResponse:
     """Write many files."""
-    return write_many(call.services.filesystem, operations(call, params.sandbox, params.path), params)
+    files = operations(call, params.sandbox, params.path)
+    return write_many(call.services.filesystem, files, params, call.session_id)
 
 
 @handles(FS_WRITE_PART)
 def write_piece(call: Call, params: batches.FsWritePartParams) -> batches.FsWritePartResponse:
     """Write a piece of a file."""
-    write_part(call.services.filesystem, operations(call, params.sandbox, params.path), params)
+    files = operations(call, params.sandbox, params.path)
+    write_part(call.services.filesystem, files, params, call.session_id)
     return _WRITTEN

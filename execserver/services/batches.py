@@ -118,23 +118,28 @@ def _content(service: FileService, files: FileService | ConfinedFiles, path: byt
 
 
 def write_many(
-    service: FileService, files: FileService | ConfinedFiles, params: FsWriteManyParams
+    service: FileService, files: FileService | ConfinedFiles, params: FsWriteManyParams, writer: str
 ) -> FsWriteManyResponse:
-    """Write entries in their order.  Raises OSError and RpcError for the directory itself only."""
+    """Write entries of `writer` in their order.
+
+    Raises OSError and RpcError for the directory itself only.
+    """
     _check_number(len(params.entries))
     root = files.canonicalize(params.path.native()).rstrip(b"/")
     errors: list[FsWriteError] = []
     numbered = list(enumerate(params.entries))
     for index, entry in _with_turns(numbered):
         try:
-            _put(service, files, root, entry)
+            _put(service, files, root, entry, writer)
         except (OSError, RpcError) as error:
             errors.append(FsWriteError(index=index, message=_text(error)))
     return FsWriteManyResponse(errors=tuple(errors))
 
 
-def write_part(service: FileService, files: FileService | ConfinedFiles, params: FsWritePartParams) -> None:
-    """Write a piece of a file.  Raises OSError and RpcError."""
+def write_part(
+    service: FileService, files: FileService | ConfinedFiles, params: FsWritePartParams, writer: str
+) -> None:
+    """Write a piece of a file, of `writer`.  Raises OSError and RpcError."""
     root = files.canonicalize(params.path.native()).rstrip(b"/")
     entry = FsWriteEntry(
         name=params.name,
@@ -146,17 +151,19 @@ def write_part(service: FileService, files: FileService | ConfinedFiles, params:
         offset=params.offset,
         size=params.size,
     )
-    _put(service, files, root, entry)
+    _put(service, files, root, entry, writer)
 
 
-def _put(service: FileService, files: FileService | ConfinedFiles, root: bytes, entry: FsWriteEntry) -> None:
+def _put(
+    service: FileService, files: FileService | ConfinedFiles, root: bytes, entry: FsWriteEntry, writer: str
+) -> None:
     below = _checked(bytes(entry.name))
     path = root + b"/" + below if below else root or b"/"
     _check(entry, below)
     if isinstance(files, ConfinedFiles):
-        write_confined(service, files, path, entry)
+        write_confined(service, files, path, entry, writer)
     else:
-        _write(service, path, entry)
+        _write(service, path, entry, writer)
 
 
 def _check(entry: FsWriteEntry, below: bytes) -> None:
@@ -171,15 +178,15 @@ def _check(entry: FsWriteEntry, below: bytes) -> None:
         raise InvalidRequest("`content` is beyond `size`")
 
 
-def _write(service: FileService, path: bytes, entry: FsWriteEntry) -> None:
-    work = _work(path, entry)
+def _write(service: FileService, path: bytes, entry: FsWriteEntry, writer: str) -> None:
+    work = _work(path, entry, writer)
     if entry.content is not None and len(entry.content) > _IN_A_THREAD and service.is_local(path):
         service.in_thread(lambda pause: work())
     else:
         service.place(path, work)
 
 
-def _work(path: bytes, entry: FsWriteEntry) -> Callable[[], None]:
+def _work(path: bytes, entry: FsWriteEntry, writer: str) -> Callable[[], None]:
     """Return what makes an entry; a function with everything it needs, since it may run in a thread."""
     stamp = (entry.mode, entry.modified_at_ns)
     content = None if entry.content is None else bytes(entry.content)
@@ -192,8 +199,8 @@ def _work(path: bytes, entry: FsWriteEntry) -> Callable[[], None]:
     if content is None:
         return lambda: placing.stamp_file(path, stamp)
     if entry.part is not None:
-        part = bytes(entry.part)
-        return lambda: placing.put_part(path, part, (entry.offset, content), entry.size, stamp)
+        piece = placing.Piece(bytes(entry.part), entry.offset, content, entry.size, writer)
+        return lambda: placing.put_part(path, piece, stamp)
     return lambda: placing.put_file(path, content, stamp)
 
 

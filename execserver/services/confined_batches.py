@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from execserver.files.placing import check_part, fresh_name
+from execserver.files import part
+from execserver.files.placing import fresh_name
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from execserver.protocol.errors import InvalidRequest, NotFound, RpcError
 from execserver.services.filesystem import FileService
@@ -17,8 +18,10 @@ from execserver.services.sandboxed_files import ConfinedFiles
 _PERMISSIONS = 0o777
 
 
-def write_confined(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:
-    """Write an entry.  Raises OSError and RpcError."""
+def write_confined(
+    service: FileService, files: ConfinedFiles, path: bytes, entry: FsWriteEntry, writer: str
+) -> None:
+    """Write an entry of `writer`.  Raises OSError and RpcError."""
     folder = os.path.dirname(path)
     if entry.kind is FsNodeKind.ABSENT:
         _remove(files, path)
@@ -35,7 +38,7 @@ def write_confined(service: FileService, files: ConfinedFiles, path: bytes, entr
         _stamp(files, path, entry)
     elif entry.part is not None:
         files.create_directory(folder, recursive=True, links=False)
-        _add(service, files, path, entry)
+        _add(service, files, path, entry, writer)
     else:
         files.create_directory(folder, recursive=True, links=False)
         fresh = os.path.join(folder, fresh_name())
@@ -48,22 +51,25 @@ def write_confined(service: FileService, files: ConfinedFiles, path: bytes, entr
         _rename(files, fresh, path)
 
 
-def _add(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:
+def _add(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWriteEntry, writer: str) -> None:
     content = bytes(entry.content or b"")
-    part = os.path.join(os.path.dirname(path), bytes(entry.part or b""))
-    if not entry.offset:
-        files.write_file(part, b"", links=False)
-    file = files.open_part(part)
+    folder = os.path.dirname(path)
+    name = os.path.join(folder, bytes(entry.part or b""))
+    mark = part.mark_of(writer, entry.size, entry.modified_at_ns)
+    file = files.open_part(name)
     try:
-        check_part(os.fstat(file.fd), entry.offset)
+        if os.fstat(file.fd).st_uid != os.geteuid():
+            raise InvalidRequest("the part belongs to another user")
+        part.take(file.fd, os.path.basename(name), entry.offset, len(content), mark)
         service.write_block(file, entry.offset, content)
+        part.leave(file.fd, mark)
         if entry.offset + len(content) < entry.size:
             return
         os.ftruncate(file.fd, entry.size)
+        _stamp(files, name, entry)
+        files.rename(name, path, replace=True)
     finally:
         service.release(file.fd)
-    _stamp(files, part, entry)
-    files.rename(part, path, replace=True)
 
 
 def _stamp(files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:

@@ -46,10 +46,13 @@ class Losing(BoxTree):
     def __init__(self, client: ExecServerClient, top: bytes, part: Path) -> None:
         super().__init__(client, top)
         self._lost = part
+        self._adds = 0
 
     def add(self, pieces: Iterable[FsWriteEntry]) -> str:
-        """Remove the part, once."""
-        self._lost.unlink(missing_ok=True)
+        """Remove the part behind the claim of what is there, before anything is added."""
+        self._adds += 1
+        if self._adds == 2:
+            self._lost.unlink()
         return super().add(pieces)
 
 

@@ -13,6 +13,7 @@ from execserver.protocol.batches import FsListEntry, FsListParams, FsNodeKind, F
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.own_methods import FS_LIST
 from tests.client.test_file_changes import only
+from tests.support.server_process import ServerProcess
 
 TIME = 1_600_000_000_123_456_789
 FILE, DIRECTORY, SYMLINK, ABSENT = (
@@ -204,6 +205,27 @@ def test_a_piece_goes_by_itself_as_an_entry_does(remote: ExecServerClient, root:
     assert outside.read_text() == "kept"
     with pytest.raises(NotFoundError):
         remote.files.write_parts(root / "none", [file(b"x", b"", part=b"p", size=1)])
+
+
+@pytest.mark.parametrize("confined", [False, True], ids=["plain", "sandboxed"])
+def test_of_two_clients_that_write_one_file_the_last_to_begin_goes_on(
+    server: ServerProcess, remote: ExecServerClient, root: Path, confined: bool
+) -> None:
+    if confined and not remote.environment_sandbox().native:
+        pytest.skip("no sandbox root can be made here")
+    rules = only(root) if confined else None
+
+    def add(client: ExecServerClient, content: bytes, offset: int) -> None:
+        entry = file(b"big", content, part=b".part", offset=offset, size=4, modified_at_ns=TIME)
+        client.files.write_parts(root, [entry], sandbox=rules)
+
+    with ExecServerClient.connect(server.url) as other:
+        add(remote, b"aa", 0)
+        add(other, b"bb", 0)
+        with pytest.raises(RequestFailed, match="another copy has begun to write this file"):
+            add(remote, b"aa", 2)
+        add(other, b"bb", 2)
+    assert ((root / "big").read_bytes(), os.listdir(root)) == (b"bbbb", ["big"])
 
 
 def test_files_are_read_until_the_answer_is_full(remote: ExecServerClient, root: Path) -> None:

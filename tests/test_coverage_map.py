@@ -88,6 +88,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.handlers.discovery": "e2e/test_newest_transcripts.py",
     "execserver.handlers.shell_snapshots": "e2e/test_shell_snapshots.py",
     "execserver.client.client": "client/test_against_server.py",
+    "execserver.remote.admission": "remote/test_stream_handshakes.py",
     "execserver.remote.requests": "remote/test_registry.py",
     "execserver.http_client.": "services/test_http_service.py",
     "execserver.mcp.call": "mcp/test_shell_calls.py",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 from zlib import crc32
@@ -25,6 +26,7 @@ from execserver.client.options import RemoteExecServerConnectArgs
 from execserver.remote.addresses import checked_base_url, checked_environment_id
 from execserver.remote.errors import ConfigurationError, RemoteError
 from execserver.remote.registry_answers import Bundle
+from execserver.wire.noise import EntropyAhead
 from execserver.wire.noise_keys import StaticKeys
 from execserver.wire.relay_frames import RESET_CLOSED, RelayFrame, Reset, encode_frame
 from execserver.wire.relay_stream import HarnessStream, Route, StreamError
@@ -54,6 +56,8 @@ class RelayAccess:
             raise RemoteModeUnavailable(
                 f"this build of `cryptography` lacks an algorithm: {error}"
             ) from error
+        self._entropy = EntropyAhead()
+        self._ready: tuple[Bundle, HarnessStream] | None = None
         self._abandoned: deque[str] = deque(maxlen=MAX_ABANDONED)
         self._known: Bundle | None = None
 
@@ -75,13 +79,25 @@ class RelayAccess:
             return ConnectFailed(text)
         return RegistryRefused(text)
 
+    def make_keys_ahead(self) -> None:
+        """Make the keys of the next stream, for which nobody waits yet."""
+        self._entropy.make_ahead()
+
+    def make_stream_ahead(self, bundle: Bundle, now: float) -> None:
+        """Make the stream that `open_stream` will return, if one can be made."""
+        with suppress(RegistryRefused):  # it is raised by `open_stream`
+            self._ready = bundle, self.open_stream(bundle, now)
+
     def open_stream(self, bundle: Bundle, now: float) -> HarnessStream:
         """Begin a stream.  Raises `RegistryRefused` for an authorization that cannot be sent."""
+        ready, self._ready = self._ready, None
+        if ready is not None and ready[0] is bundle:
+            return ready[1]
         route = Route(
             bundle.environment_id, bundle.registration_id, bundle.executor_key, bundle.authorization
         )
         try:
-            return HarnessStream(str(uuid4()), self.keys, route, now)
+            return HarnessStream(str(uuid4()), self.keys, route, now, entropy=self._entropy)
         except StreamError as error:
             raise RegistryRefused(f"the registry's authorization cannot be used: {error}") from error
 

@@ -38,7 +38,8 @@ class RelayConnector:
         environ = registry_environment(os.environ if environ is None else environ)
         self._connector = RendezvousConnector(environ)
         self._registry = RegistryClient(
-            access.base_url, access.environment_id, lambda: access.headers, ApiClient(environ)
+            *(access.base_url, access.environment_id, lambda: access.headers),
+            ApiClient(environ, meanwhile=access.make_keys_ahead),
         )
 
     @property
@@ -46,8 +47,8 @@ class RelayConnector:
         """The options of the client."""
         return self._options
 
-    def connect(self, timeout: float) -> tuple[Bundle, RendezvousSocket]:
-        """Ask the registry and connect, within about `timeout` seconds.
+    def connect(self, timeout: float, *, for_new_stream: bool = True) -> tuple[Bundle, RendezvousSocket]:
+        """Ask the registry and connect, within about `timeout` seconds; make the new stream meanwhile.
 
         Raises `ConnectFailed` or `ConnectTimeout` for what may pass, `RegistryRefused` for a final refusal.
         """
@@ -55,13 +56,13 @@ class RelayConnector:
         with gevent.Timeout(timeout, ConnectTimeout(f"the relay did not answer within {timeout:g} s")):
             bundle = self._bundle()
             try:
-                return bundle, self._open(bundle, deadline)
+                return bundle, self._open(bundle, deadline, for_new_stream)
             except rendezvous.UpgradeRefused as refused:
                 if refused.status != _UNAUTHORIZED:
                     raise ConnectFailed(str(refused)) from refused
             bundle = self._bundle()  # once more, as the reference does: the URL was used or too old
             try:
-                return bundle, self._open(bundle, deadline)
+                return bundle, self._open(bundle, deadline, for_new_stream)
             except rendezvous.UpgradeRefused as refused:
                 raise ConnectFailed(str(refused)) from refused
 
@@ -69,13 +70,17 @@ class RelayConnector:
         """Yield the pauses between attempts to recover; see `RelayAccess.pauses`."""
         return self.access.pauses()
 
-    def _open(self, bundle: Bundle, deadline: float) -> RendezvousSocket:
+    def _open(self, bundle: Bundle, deadline: float, for_new_stream: bool) -> RendezvousSocket:
+        def meanwhile() -> None:
+            if for_new_stream:
+                self.access.make_stream_ahead(bundle, time.monotonic())
+
         left = deadline - time.monotonic()
         if left <= 0:
             raise ConnectTimeout("the registry took all the time there was")
         try:
             return RendezvousSocket.connect(
-                bundle.url, timing=Timing(connect_s=left), connector=self._connector
+                *(bundle.url, None, Timing(connect_s=left), self._connector), meanwhile=meanwhile
             )
         except rendezvous.UpgradeRefused:
             raise

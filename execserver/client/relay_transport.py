@@ -57,6 +57,7 @@ class RelayTransport(Waiting):
         for frame in self._access.farewells():
             socket.send(frame)
         self._start(socket)
+        socket.writer.flush()  # the handshake leaves now, and not with a switch to the writer
 
     @classmethod
     def connect(cls, connector: RelayConnector, timeout: float) -> RelayTransport:
@@ -246,7 +247,8 @@ class RelayTransport(Waiting):
             if self._course.error is not None:
                 return
             try:
-                socket = self._connector.connect(self._connector.options.connect_timeout)[1]
+                limit_s = self._connector.options.connect_timeout
+                _, socket = self._connector.connect(limit_s, for_new_stream=False)
             except ConnectFailed:
                 failures += 1
             except ExecServerError as error:

@@ -34,6 +34,11 @@ class BrokenResponse(Exception):
     """The server broke the protocol or the connection."""
 
 
+def load_parser() -> None:
+    """Load what any response may need; else it is loaded for one that needs it."""
+    import execserver.http_client.response_parser  # noqa: F401  (late: the server thinks meanwhile)
+
+
 class Exchange:
     """One connection during its only request; owns the socket.
 
@@ -73,10 +78,6 @@ class Exchange:
             self._sock.settimeout(None)
         if sent < len(request):
             self._sender = gevent.spawn(self._send_all, memoryview(request)[sent:])
-
-    def make_ready(self) -> None:
-        """Load what any response may need; else it is loaded for one that needs it."""
-        import execserver.http_client.response_parser  # noqa: F401  (late: the server thinks meanwhile)
 
     def receive_head(self) -> ResponseHead:
         """Wait for the head of the final response.  Raises BrokenResponse."""

@@ -6,7 +6,7 @@ One connection per request: nothing is kept open, so nothing has to be watched i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,7 @@ import gevent
 from gevent import socket
 
 from execserver.http_client.connect import SocketConnector
-from execserver.http_client.exchange import BrokenResponse, Exchange
+from execserver.http_client.exchange import BrokenResponse, Exchange, load_parser
 from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy, tunnel_request
 from execserver.http_client.redirects import UnfollowableRedirect, next_request
 from execserver.http_client.request import MAX_URL_CHARACTERS, PreparedRequest
@@ -67,12 +67,11 @@ class Fetcher:
     With `cookies`, those that the jar keeps go with each request that has none of its client's.
     """
 
-    _expects_plain = False  # answers are those of an API, which `whole_response` reads
-
     def __init__(
         self, environ: Mapping[str, str], max_redirects: int, cookies: CookieJar | None = None
     ) -> None:
         self._environ = environ
+        self.meanwhile: Callable[[], None] = load_parser  # called while a server thinks
         self._cookies = cookies
         self._max_redirects = max_redirects
         self._proxies = Proxies(environ)
@@ -141,8 +140,7 @@ class Fetcher:
         """Send a request over its connection and wait for the head; closes the connection on an error."""
         try:
             exchange.send(encoded(request, proxy))
-            if not self._expects_plain:
-                exchange.make_ready()
+            self.meanwhile()
             return exchange.receive_head(), exchange
         except BaseException:
             exchange.close()

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from execserver.remote.relay_transport import RelayTransport
 from execserver.remote.verdict import Question
-from execserver.wire.noise import REJECTED, HandshakeFailed, Responder, SystemEntropy
-from execserver.wire.noise_keys import StaticKeys
+from execserver.wire.noise import REJECTED, HandshakeFailed, Responder
 from execserver.wire.relay_frames import Handshake
 
 Serve = Callable[[RelayTransport], Callable[[], None]]
@@ -78,22 +77,3 @@ class Admission:
         if transport is not None:
             self._responder.clear()
             transport.abandon()
-
-
-class EntropyAhead(SystemEntropy):
-    """Has the keys of one more handshake ready: making them is a third of what an answer takes."""
-
-    __slots__ = ("spare",)
-
-    def __init__(self) -> None:
-        self.spare: StaticKeys | None = None
-
-    def ephemeral(self) -> StaticKeys:
-        """See `SystemEntropy`; every pair is for one handshake."""
-        spare, self.spare = self.spare, None
-        return super().ephemeral() if spare is None else spare
-
-    def make_ahead(self) -> None:
-        """Make what the next handshake needs, unless it is there."""
-        if self.spare is None:
-            self.spare = super().ephemeral()

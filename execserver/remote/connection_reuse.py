@@ -35,8 +35,6 @@ class _Kept(NamedTuple):
 class ReusingFetcher(Fetcher):
     """A `Fetcher` with connection reuse and without redirects; owns the connections it keeps."""
 
-    _expects_plain = True
-
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ, 0)
         self._kept: list[_Kept] = []

@@ -25,11 +25,19 @@ from execserver.remote.requests import prepare, prepare_post
 class ApiClient:
     """Sends requests with the proxies and certificates of one environment.
 
-    With `keeps`, connections are reused where the server allows it, until `close`.
+    With `keeps`, connections are reused where the server allows it, until `close`.  `meanwhile` is called
+    whenever a request was sent on a new connection, while the server thinks.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        keeps: bool = False,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         self._fetcher = ReusingFetcher(environ) if keeps else Fetcher(environ, 0)
+        self._fetcher.meanwhile = meanwhile  # nothing is loaded for answers, which are plain ones
 
     def close(self) -> None:
         """Close kept connections."""

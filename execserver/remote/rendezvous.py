@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import gevent
@@ -145,10 +145,12 @@ class RendezvousSocket:
         timing: Timing | None = None,
         connector: RendezvousConnector | None = None,
         kind: Kind = RELAY,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> RendezvousSocket:
         """Connect and upgrade.  Raises ConnectFailed or UpgradeRefused.
 
-        Proxies and trusted certificates are those of `environ` (default: this process's own).
+        Proxies and trusted certificates are those of `environ` (default: this process's own).  `meanwhile` is
+        called while the server thinks.
         """
         timing = timing or Timing()
         try:
@@ -161,7 +163,7 @@ class RendezvousSocket:
             with at_most(timing.connect_s):
                 connector = connector or RendezvousConnector(os.environ if environ is None else environ)
                 sock = connector.connect(uri)
-                protocol, early = _upgrade(sock, uri, kind)
+                protocol, early = _upgrade(sock, uri, kind, meanwhile)
                 found = cls(sock, protocol, timing, kind, early, uri.secure)
             if found is None:
                 raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
@@ -344,23 +346,28 @@ class _Queue:
         return message
 
 
-def _upgrade(sock: socket.socket, uri: WebSocketURI, kind: Kind) -> tuple[ClientProtocol, bytes]:
+def _upgrade(
+    sock: socket.socket, uri: WebSocketURI, kind: Kind, meanwhile: Callable[[], None]
+) -> tuple[ClientProtocol, bytes]:
     """Return the library's side of the connection, and what came after the answer."""
     protocol = ClientProtocol(uri, max_size=(kind.max_bytes, kind.max_bytes))
     try:
-        return protocol, _exchange_heads(sock, protocol, kind)
+        return protocol, _exchange_heads(sock, protocol, kind, meanwhile)
     except BaseException:
         let_go(protocol)
         raise
 
 
-def _exchange_heads(sock: socket.socket, protocol: ClientProtocol, kind: Kind) -> bytes:
+def _exchange_heads(
+    sock: socket.socket, protocol: ClientProtocol, kind: Kind, meanwhile: Callable[[], None]
+) -> bytes:
     """Send the upgrade request and read the answer; return what came after it."""
     request = protocol.connect()
     if kind.tells_id:
         request.headers[REQUEST_ID] = new_request_id()
     protocol.send_request(request)
     sock.sendall(b"".join(protocol.data_to_send()))
+    meanwhile()
     received = b""
     while b"\r\n\r\n" not in received:
         data = sock.recv(_READ_BYTES)

@@ -15,14 +15,14 @@ from functools import partial
 
 from gevent.hub import get_hub
 
-from execserver.remote.admission import Admission, EntropyAhead, Serve
+from execserver.remote.admission import Admission, Serve
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
 from execserver.remote.registry import AuthenticationRejected, Rejected
 from execserver.remote.registry_answers import Registration
 from execserver.remote.relay_transport import RelayTransport
 from execserver.remote.verdict import Question, Verdict
-from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, HandshakeFailed, Responder, prologue
+from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, EntropyAhead, HandshakeFailed, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.relay_frames import (
     RESET_PROTOCOL_ERROR,

@@ -223,9 +223,30 @@ def test_a_stream_that_nobody_keeps_is_not_abandoned() -> None:
     assert list(ends.access.farewells()) == []
 
 
-def test_an_authorization_that_cannot_be_sent_is_refused() -> None:
+def test_an_authorization_that_cannot_be_sent_is_refused_also_where_the_stream_is_made_ahead() -> None:
+    mine, asked = access(), bundle(authorization="x" * 5000)
+    mine.make_stream_ahead(asked, 0.0)
     with pytest.raises(RegistryRefused, match="authorization cannot be used"):
-        access().open_stream(bundle(authorization="x" * 5000), 0.0)
+        mine.open_stream(asked, 0.0)
+
+
+def test_a_stream_that_was_made_ahead_is_used_once_and_for_its_own_bundle_alone() -> None:
+    mine, first, second = access(), bundle(), bundle()
+    mine.make_stream_ahead(first, 0.0)
+    mine.make_stream_ahead(second, 0.0)
+    others = [mine.open_stream(first, 0.0), mine.open_stream(second, 0.0)]
+    mine.make_stream_ahead(second, 0.0)
+    streams = [*others, mine.open_stream(second, 0.0), mine.open_stream(second, 0.0)]
+    assert len({stream.stream_id for stream in streams}) == 4
+
+
+def test_every_stream_has_ephemeral_keys_of_its_own() -> None:
+    mine = access()
+    mine.make_keys_ahead()
+    first = [mine.open_stream(bundle(), 0.0) for _ in range(2)]
+    frames = [[decode_frame(stream.next_frame(0.0) or b"").body for _ in range(2)] for stream in first]
+    handshakes = [body.payload for _, body in frames if isinstance(body, Handshake)]
+    assert len({message[1088:2304] for message in handshakes}) == 2
 
 
 def test_an_environment_that_would_change_the_address_is_refused() -> None:

@@ -8,9 +8,8 @@ import gevent.event
 import pytest
 
 from execserver.remote import streams
-from execserver.remote.admission import EntropyAhead
 from execserver.remote.streams import FAILURES, MAX_ACTIVE, MAX_PENDING, PAUSE_S
-from execserver.wire.noise import RejectedByRegistry
+from execserver.wire.noise import EntropyAhead, RejectedByRegistry
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.relay_frames import (
     Data,

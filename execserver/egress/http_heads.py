@@ -78,11 +78,12 @@ class Head:
 
     def passed_on(self) -> list[tuple[bytes, bytes]]:
         """Return the fields for the next hop: without those of this one, and without the proxy's."""
-        dropped = _OF_THIS_HOP | self.connection_options
+        options = self.connection_options
+        dropped = _OF_THIS_HOP | options if options else _OF_THIS_HOP
         return [
-            (name, value)
-            for name, value in self.fields
-            if name.lower() not in dropped and not name.lower().startswith(b"proxy-")
+            field
+            for field in self.fields
+            if (name := field[0].lower()) not in dropped and not name.startswith(b"proxy-")
         ]
 
     def framing(self) -> tuple[Body, int]:

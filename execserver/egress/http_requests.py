@@ -33,12 +33,16 @@ _PLAIN_FIELDS = frozenset(
 class Asked:
     """A request, and how its body ends.  One that leads nowhere has no target, and the text of the answer."""
 
-    __slots__ = ("_onward", "framing", "question", "refusal", "request", "target")
+    __slots__ = ("_onward", "closes", "framing", "may_come_twice", "question", "refusal", "request", "target")
 
     def __init__(self, request: RequestHead) -> None:
         """Raises BadHead."""
         self.request = request
         self.framing: tuple[Body, int] = request.framing()
+        # What is asked of each request, found once for those that come again.
+        self.closes = not request.keeps_alive or request.minor == 0
+        # True if a server that gets it twice does no more than with one; it has no body.
+        self.may_come_twice = request.method in _REPEATABLE and self.framing[0] is Body.NONE
         self.target: Target | None = None
         self.question: Question | None = None
         self.refusal = ""
@@ -49,11 +53,6 @@ class Asked:
             self.question = Question(protocol, self.target.host, self.target.port)
         except BadTarget as error:
             self.refusal = str(error)
-
-    @property
-    def may_come_twice(self) -> bool:
-        """True if a server that gets it twice does no more than with one; it has no body."""
-        return self.request.method in _REPEATABLE and self.framing[0] is Body.NONE
 
     @property
     def onward(self) -> bytes:

@@ -117,7 +117,7 @@ class HttpConnection:
         send(self._sock, answers.connected(http_date()))
 
     def _plain(self, asked: Asked) -> bool:
-        (kind, size), closes = asked.framing, not asked.request.keeps_alive or asked.request.minor == 0
+        (kind, size), closes = asked.framing, asked.closes
         can_drop = kind is Body.NONE or (kind is Body.LENGTH and size <= _DROPPED_BODY_BYTES)
         question = self._refusal(asked, closes=closes or not can_drop)
         if isinstance(question, bytes):

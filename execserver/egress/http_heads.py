@@ -42,6 +42,10 @@ class Body(enum.Enum):
     UNTIL_CLOSE = enum.auto()
 
 
+# Under names of their own: to look a member up in its class takes 1,100 instructions in Python 3.11.
+NO_BODY, BY_LENGTH, CHUNKED, UNTIL_CLOSE = Body
+
+
 class Head:
     """The fields of a message, which do not change.
 
@@ -92,12 +96,12 @@ class Head:
         if codings:
             if lengths or len(codings) > 1 or codings[0].lower() != b"chunked" or self.minor == 0:
                 raise BadHead("ambiguous length of the body")
-            return Body.CHUNKED, 0
+            return CHUNKED, 0
         if not lengths:
-            return Body.NONE, 0
+            return NO_BODY, 0
         if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
             raise BadHead("ambiguous length of the body")
-        return Body.LENGTH, int(lengths[0])
+        return BY_LENGTH, int(lengths[0])
 
 
 class RequestHead(Head):
@@ -130,8 +134,8 @@ class ResponseHead(Head):
         """Return how the body of the answer to a method ends.  Raises BadHead."""
         framing = self.framing()
         if method == "HEAD" or self.is_interim or self.status in (204, 304):
-            return Body.NONE, 0
-        return (Body.UNTIL_CLOSE, 0) if framing[0] is Body.NONE else framing
+            return NO_BODY, 0
+        return (UNTIL_CLOSE, 0) if framing[0] is NO_BODY else framing
 
 
 _Kind = TypeVar("_Kind", bound=Head)

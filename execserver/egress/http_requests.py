@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from execserver.egress.decisions import Protocol, Question
 from execserver.egress.hosts import shown
-from execserver.egress.http_heads import Body, RequestHead, parse_request, written
+from execserver.egress.http_heads import CHUNKED, NO_BODY, Body, RequestHead, parse_request, written
 from execserver.egress.http_targets import BadTarget, Target, target_of
 from execserver.egress.remembering import remember
 
@@ -42,7 +42,7 @@ class Asked:
         # What is asked of each request, found once for those that come again.
         self.closes = not request.keeps_alive or request.minor == 0
         # True if a server that gets it twice does no more than with one; it has no body.
-        self.may_come_twice = request.method in _REPEATABLE and self.framing[0] is Body.NONE
+        self.may_come_twice = request.method in _REPEATABLE and self.framing[0] is NO_BODY
         self.target: Target | None = None
         self.question: Question | None = None
         self.refusal = ""
@@ -77,7 +77,7 @@ class Asked:
         if not any(request.all(b"host")):
             fields = [field for field in fields if field[0].lower() != b"host"]
             fields.insert(0, (b"Host", shown(target.host, target.port).removesuffix(":80").encode()))
-        if self.framing[0] is Body.CHUNKED:
+        if self.framing[0] is CHUNKED:
             fields.append((b"transfer-encoding", b"chunked"))
         return written(f"{request.method} {place} HTTP/1.1".encode(), fields + more)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from execserver.egress import answers
 from execserver.egress.decisions import UNIX_SOCKET, Protocol, Question
-from execserver.egress.http_heads import BadHead, Body, head_length
+from execserver.egress.http_heads import BY_LENGTH, NO_BODY, BadHead, head_length
 from execserver.egress.http_requests import Asked
 from execserver.services.egress.dates import http_date
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
@@ -75,7 +75,7 @@ class HttpConnection:
             send(self._sock, answers.junk(http_date()))
             return False
         if asked.request.method == "CONNECT":
-            if asked.framing[0] is not Body.NONE:
+            if asked.framing[0] is not NO_BODY:
                 send(self._sock, answers.junk(http_date()))
                 return False
             return self._connect(asked)
@@ -118,7 +118,7 @@ class HttpConnection:
 
     def _plain(self, asked: Asked) -> bool:
         (kind, size), closes = asked.framing, asked.closes
-        can_drop = kind is Body.NONE or (kind is Body.LENGTH and size <= _DROPPED_BODY_BYTES)
+        can_drop = kind is NO_BODY or (kind is BY_LENGTH and size <= _DROPPED_BODY_BYTES)
         question = self._refusal(asked, closes=closes or not can_drop)
         if isinstance(question, bytes):
             send(self._sock, question)
@@ -136,7 +136,7 @@ class HttpConnection:
             return self._failed(closes=closes or not can_drop) and self._drop(size)
         except UpstreamFailed as failed:
             # Part of the body may have been sent, so nobody knows where the next request begins.
-            return failed.can_be_answered and self._failed(closes=closes or kind is not Body.NONE)
+            return failed.can_be_answered and self._failed(closes=closes or kind is not NO_BODY)
 
     def _pass_on(self, asked: Asked, question: Question, kept: Way | None, *, closes: bool) -> bool:
         """Pass a request on, and again if the server had given the kept connection up.

@@ -14,6 +14,9 @@ import gevent
 
 from execserver.egress.http_bodies import LAST_CHUNK, Chunks, chunk
 from execserver.egress.http_heads import (
+    CHUNKED,
+    NO_BODY,
+    UNTIL_CLOSE,
     BadHead,
     Body,
     RequestHead,
@@ -73,7 +76,7 @@ class Exchange:
 
         Raises UpstreamFailed, and OSError if the client's connection breaks.
         """
-        if framing[0] is Body.NONE:
+        if framing[0] is NO_BODY:
             self._send_request(head, framing)
             self._pass_answer()
             return not self._closes
@@ -88,10 +91,10 @@ class Exchange:
     def _pass_answer(self) -> None:
         response = self._final_head()
         kind, size = self._checked(response)
-        is_endless = kind is Body.UNTIL_CLOSE and self._request.minor == 0
+        is_endless = kind is UNTIL_CLOSE and self._request.minor == 0
         self._closes = self._closes or is_endless
         self._pass_body(self._head_for_client(response, kind), kind, size)
-        self._stays_open = kind is not Body.UNTIL_CLOSE and response.minor == 1 and response.keeps_alive
+        self._stays_open = kind is not UNTIL_CLOSE and response.minor == 1 and response.keeps_alive
 
     def _send_request(self, head: bytes, framing: Framing) -> bool:
         """Return whether all of the request was sent; a failure shows in the answer that does not come."""
@@ -142,7 +145,7 @@ class Exchange:
         return _status_line(response, fields)
 
     def _chunks_for_client(self, kind: Body) -> bool:
-        return kind in (Body.CHUNKED, Body.UNTIL_CLOSE) and self._request.minor == 1
+        return kind in (CHUNKED, UNTIL_CLOSE) and self._request.minor == 1
 
     def _pass_body(self, head: bytes, kind: Body, size: int) -> None:
         if self._chunks_for_client(kind):
@@ -184,9 +187,9 @@ def _copy_body(
     Raises BadHead for chunks that cannot be read, and OSError.
     """
     kind, left = framing
-    if kind is Body.CHUNKED:
+    if kind is CHUNKED:
         return _copy_chunks(source, send, chunked=chunked)
-    if kind is Body.UNTIL_CLOSE:
+    if kind is UNTIL_CLOSE:
         try:
             while data := source.read():
                 send(data)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, cast
 from execserver.egress import answers
 from execserver.egress.decisions import Question
 from execserver.egress.hosts import BadHost, split_authority
-from execserver.egress.http_heads import BadHead, Body, RequestHead, head_length, parse_request, written
+from execserver.egress.http_heads import (
+    CHUNKED,
+    NO_BODY,
+    BadHead,
+    RequestHead,
+    head_length,
+    parse_request,
+    written,
+)
 from execserver.eventloop.deadline import at_most
 from execserver.eventloop.ends import End, for_gevent
 from execserver.http_client.trust import NoTrust
@@ -116,13 +124,13 @@ class Interception:
         except (Refused, OSError, NoTrust) as error:
             host = self._question.host
             self._masked.warn(host, f"no connection to {host}, to which a credential may be sent: {error}")
-            return self._failed(closes=closes or framing[0] is not Body.NONE)
+            return self._failed(closes=closes or framing[0] is not NO_BODY)
         with far:
             exchange = Exchange(self._near, far, request, closes=closes)
             try:
                 return exchange.run(self._head(request), framing)
             except UpstreamFailed as failed:
-                return failed.can_be_answered and self._failed(closes=closes or framing[0] is not Body.NONE)
+                return failed.can_be_answered and self._failed(closes=closes or framing[0] is not NO_BODY)
 
     def _connected(self) -> End:
         """Return a TLS connection to the host.  Raises Refused, OSError and NoTrust."""
@@ -148,7 +156,7 @@ class Interception:
         fields = request.passed_on()
         if request.method.upper() not in _ECHOING:
             fields = self._masked.masking.fields(fields, question.host, question.port, request.target)
-        if request.framing()[0] is Body.CHUNKED:
+        if request.framing()[0] is CHUNKED:
             fields.append((b"transfer-encoding", b"chunked"))
         return written(f"{request.method} {request.target} HTTP/1.1".encode(), fields)
 

@@ -15,9 +15,11 @@ import msgspec
 from msgspec.structs import fields
 
 from execserver.protocol.batches import FsNodeKind
+from execserver.protocol.decoding import decode_params
 from execserver.protocol.envelope import Request
+from execserver.protocol.errors import RpcError
 from execserver.protocol.lifting import Lifted
-from execserver.protocol.own_methods import FS_WRITE_MANY, FS_WRITE_PART
+from execserver.protocol.own_methods import FS_EXTRACT, FS_WRITE_MANY, FS_WRITE_PART
 
 T = TypeVar("T")
 
@@ -78,7 +80,7 @@ class _QuickFacts(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=Tr
     client_name: str | None = None
 
 
-_WITH_NAMES = (FS_WRITE_PART.name, FS_WRITE_MANY.name)  # these are within, as base64
+_WITH_NAMES = (FS_WRITE_PART.name, FS_WRITE_MANY.name, FS_EXTRACT.name)  # these are within, as base64
 _READER = msgspec.json.Decoder(_Facts)
 _QUICK_READER = msgspec.json.Decoder(_QuickFacts)
 _ENCODER = msgspec.json.Encoder()
@@ -115,6 +117,8 @@ def facts_of(request: Request, redact: Callable[[str], str]) -> dict[str, object
         facts["name"] = _shown(piece.name)
     if request.method == FS_WRITE_MANY.name:
         facts |= _names_of(request)
+    if request.method == FS_EXTRACT.name:
+        facts |= _unpacked_of(request)
     if trace := request.trace:
         facts["trace"] = (trace.traceparent or "")[:64]
     return facts
@@ -166,12 +170,26 @@ def _names_of(request: Request) -> dict[str, object]:
         return {"names": "unreadable"}
     gone = [each.name for each in entries if each.kind == FsNodeKind.ABSENT.value]
     kept = [each.name for each in entries if each.kind != FsNodeKind.ABSENT.value]
-    facts: dict[str, object] = {}
-    for member, more, names in (("names", "moreNames", kept), ("removed", "moreRemoved", gone)):
-        if names:
-            facts[member] = [_shown(name) for name in names[:MOST_NAMES]]
-        if len(names) > MOST_NAMES:
-            facts[more] = len(names) - MOST_NAMES
+    return _told("names", "moreNames", kept) | _told("removed", "moreRemoved", gone)
+
+
+def _unpacked_of(request: Request) -> dict[str, object]:
+    """Return the first names of what begins in a piece of an archive, and how many more there are."""
+    from execserver.core.tar_chunk import names_in  # late: few unpack anything
+
+    try:
+        params = decode_params(FS_EXTRACT, request.params)
+    except RpcError:
+        return {"names": "unreadable"}
+    at = params.position
+    return _told("names", "moreNames", names_in(bytes(params.chunk), at.size - at.offset if at else 0))
+
+
+def _told(member: str, more: str, names: list[bytes]) -> dict[str, object]:
+    """Return a member with the first names, and one with the number of the others, if there are any."""
+    facts: dict[str, object] = {member: [_shown(name) for name in names[:MOST_NAMES]]} if names else {}
+    if len(names) > MOST_NAMES:
+        facts[more] = len(names) - MOST_NAMES
     return facts
 
 

@@ -8,12 +8,13 @@ refused entry is an error among others; the rest of the archive is unpacked.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import tarfile
 
 from gevent import sleep
 
+from execserver.core import tar_chunk
+from execserver.core.tar_chunk import BLOCK
 from execserver.protocol.errors import InvalidParams, InvalidRequest, NotFound, RpcError, from_os_error
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
@@ -22,9 +23,6 @@ from execserver.services.filesystem import FileService
 from execserver.services.sandboxed_files import ConfinedFiles
 
 MAX_CHUNK_BYTES = 1024 * 1024
-_BLOCK = tarfile.BLOCKSIZE
-_HEADER_BYTES = 64 * 1024  # of an entry with all that pax adds
-_MOST_BYTES = 2**63 - 1
 _NS = 10**9
 
 
@@ -36,8 +34,8 @@ class Extraction:
     ) -> None:
         """Raises InvalidParams for a chunk that is none."""
         chunk = bytes(params.chunk)
-        if len(chunk) % _BLOCK or len(chunk) > MAX_CHUNK_BYTES:
-            raise InvalidParams(f"a chunk has whole blocks of {_BLOCK} bytes, and at most {MAX_CHUNK_BYTES}")
+        if len(chunk) % BLOCK or len(chunk) > MAX_CHUNK_BYTES:
+            raise InvalidParams(f"a chunk has whole blocks of {BLOCK} bytes, and at most {MAX_CHUNK_BYTES}")
         self._service = service
         self._files = files
         self._shown = params.path.native().rstrip(b"/")
@@ -54,7 +52,7 @@ class Extraction:
         done = False
         while self._at < len(self._chunk) and not done:
             sleep(0)
-            if not any(self._chunk[self._at : self._at + _BLOCK]):
+            if tar_chunk.is_end(self._chunk, self._at):
                 done = True
                 self._at = len(self._chunk)
             elif not self._entry():
@@ -65,31 +63,20 @@ class Extraction:
 
     def _entry(self) -> bool:
         """Make the next entry; return False if its header is not whole yet."""
-        head = self._chunk[self._at : self._at + _HEADER_BYTES]
-        try:
-            with tarfile.TarFile(
-                fileobj=io.BytesIO(head), encoding="utf-8", errors="surrogateescape"
-            ) as archive:
-                info = archive.firstmember  # type: ignore[attr-defined]
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            if len(head) < _HEADER_BYTES and self._at:
-                return False
-            raise InvalidRequest(f"malformed archive: {error}") from None
-        if info is None or not 0 <= info.size <= _MOST_BYTES or info.issparse():
-            raise InvalidRequest("malformed archive: a size is wrong, or a file is sparse")
-        self._at += info.offset_data
-        if self._at > len(self._chunk):
-            raise InvalidRequest("malformed archive: a header is too long")
-        name = info.name.encode("utf-8", "surrogateescape")
+        head = tar_chunk.next_head(self._chunk, self._at)
+        if head is None:
+            return False
+        info = head.info
+        self._at = head.content_at
         begun = ExtractPosition(
-            path=PathUri.from_native(self._shown + b"/" + name.strip(b"/")),
+            path=PathUri.from_native(self._shown + b"/" + head.name.strip(b"/")),
             offset=0,
-            size=info.size if _has_content(info) else 0,
+            size=head.size,
             mode=info.mode & 0o777,
             modified_at_ns=_modified_ns(info),
             refused=False,
         )
-        self._make(info, name, begun)
+        self._make(info, head.name, begun)
         return True
 
     def _make(self, info: tarfile.TarInfo, name: bytes, begun: ExtractPosition) -> None:
@@ -137,9 +124,10 @@ class Extraction:
 
     def _go_on(self, at: ExtractPosition) -> None:
         """Write what the chunk has of a file's content, and finish the file if that is all."""
-        part = self._chunk[self._at : self._at + at.size - at.offset]
+        left = max(0, at.size - at.offset)
+        part = self._chunk[self._at : self._at + left]
         end = at.offset + len(part)
-        self._at = min(self._at + len(part) + -len(part) % _BLOCK, len(self._chunk))
+        self._at = tar_chunk.behind(self._chunk, self._at, left)
         refused = at.refused
         if not refused:
             try:
@@ -184,11 +172,6 @@ def _checked(name: bytes) -> bytes:
     if name.startswith(b"/") or b".." in names or b"\0" in name:
         raise InvalidRequest("the name is absolute, or has `..` in it")
     return b"/".join(names)
-
-
-def _has_content(info: tarfile.TarInfo) -> bool:
-    # As everybody reads it: a type that is not known is one of a file.
-    return info.isreg() or info.type not in tarfile.SUPPORTED_TYPES
 
 
 def _modified_ns(info: tarfile.TarInfo) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,39 @@ def test_entries_that_are_none_are_said_to_be_unreadable(entries: str) -> None:
     params = f'{{"path":"file:///d","entries":{entries}}}'.encode()
     facts = facts_of(Request(1, "fs/writeMany", msgspec.Raw(params)), str)
     assert facts == {"path": "file:///d", "names": "unreadable"}
+
+
+def _unpacking(chunk: bytes, **position: int) -> Request:
+    params: dict[str, Any] = {"path": "file:///d", "chunk": chunk}
+    if position:
+        at = {"path": "file:///d/big", "mode": 0, "modifiedAtNs": 0, "refused": False, **position}
+        params["position"] = at
+    return Request(1, "fs/extract", msgspec.Raw(msgspec.json.encode(params)))
+
+
+def _archive(*names: str) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = 700
+            archive.addfile(info, io.BytesIO(bytes([7]) * 700))
+    return made.getvalue()
+
+
+def test_the_record_of_an_archive_names_what_begins_in_each_piece() -> None:
+    whole = _archive("a", "d/b\n", "../x")
+    request = _unpacking(whole)
+    assert quick_text(request) is None
+    assert facts_of(request, str) == {"path": "file:///d", "names": ["a", "d/b\n", "../x"]}
+    rest = _unpacking(whole[1024:], offset=512, size=700)
+    assert facts_of(rest, str) == {"path": "file:///d", "names": ["d/b\n", "../x"]}
+    assert facts_of(_unpacking(b"x" * 512, offset=0, size=10**9), str) == {"path": "file:///d"}
+    assert facts_of(_unpacking(b"x" * 512), str) == {"path": "file:///d"}
+    many = facts_of(_unpacking(_archive(*map(str, range(MOST_NAMES + 2)))), str)
+    assert (many["names"], many["moreNames"]) == ([str(each) for each in range(MOST_NAMES)], 2)
+    damaged = Request(1, "fs/extract", msgspec.Raw(b'{"path":"file:///d","chunk":7}'))
+    assert facts_of(damaged, str) == {"path": "file:///d", "names": "unreadable"}
 
 
 @given(

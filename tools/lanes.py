@@ -26,7 +26,7 @@ Lanes = Sequence[Sequence[str]]
 # About a third of the whole time each; everything else is the last lane.
 LANES: Lanes = (
     (
-        *("tests/sandbox", "tests/rules", "tests/packaging", "tests/helpers", "tests/sdk"),
+        *("tests/sandbox", "tests/rules", "tests/packaging", "tests/helpers", "tests/sdk", "tests/client"),
         *("tests/e2e/test_sandboxed_files_races.py", "tests/crash", "tests/machines"),
     ),
     (

@@ -41,8 +41,10 @@ class WriteMemory(OrderedDict[str, None]):
 
     __slots__ = ()
 
-    def add(self, write_id: str) -> None:
-        """Remember an id; at the limit forget the oldest one."""
+    def add(self, write_id: str | None) -> None:
+        """Remember an id, if there is one; at the limit forget the oldest."""
+        if write_id is None:
+            return
         self[write_id] = None
         if len(self) > REMEMBERED_WRITE_IDS:
             self.popitem(last=False)

@@ -66,6 +66,7 @@ from execserver.services.spawner import SpawnSpec
 from execserver.zygote.confinement import FILTER, Confinement
 
 if TYPE_CHECKING:
+    from execserver.core.process_state import WriteMemory
     from execserver.egress.masking import Masking
     from execserver.services.stdin_queue import StdinQueue
 
@@ -277,7 +278,7 @@ def read(call: Call, params: ReadParams) -> Raw | Later:
 
 
 @handles(PROCESS_WRITE, waits=False)
-def write(call: Call, params: WriteParams) -> Raw | WriteResponse | Later:
+def write(call: Call, params: WriteParams) -> Raw | WriteResponse | Reply | Later:
     """Queue bytes for the input of a process, once per write id."""
     if params.write_id == "":
         raise InvalidParams("writeId must not be empty")
@@ -299,12 +300,18 @@ def write(call: Call, params: WriteParams) -> Raw | WriteResponse | Later:
 
     if process.state.terminated:
         raise InternalError(_NOT_WRITTEN)
-    if not stdin.put_at_once(params.chunk, write_id):
+    if not stdin.has_room:
         stdin.expect()
         return Later(partial(_put_in_turn, process, stdin, params.chunk, write_id), repeats=True)
-    if write_id is not None:
-        writes.add(write_id)
-    return _ACCEPTED
+    if not stdin.goes_straight:
+        return _put(process, stdin, params.chunk, write_id)
+    # Answered first: that wakes the client's processor, which the kernel may use for a terminal's bytes.
+    return Reply(_ACCEPTED, partial(_put_at_once, stdin, writes, params.chunk, write_id), leaves_first=True)
+
+
+def _put_at_once(stdin: StdinQueue, writes: WriteMemory, data: bytes, write_id: str | None) -> None:
+    stdin.put_at_once(data)
+    writes.add(write_id)
 
 
 def _put_in_turn(
@@ -324,8 +331,7 @@ def _put(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None)
     if state.terminated and not written and write_id not in writes:
         raise InternalError(_NOT_WRITTEN)
     # Only now: if the client left during the wait, the repeat of this write must be written.
-    if write_id is not None:
-        writes.add(write_id)
+    writes.add(write_id)
     return _ACCEPTED
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import gevent
 import pytest
-from msgspec import Raw
 
 from execserver.core.process_state import REMEMBERED_WRITE_IDS
+from execserver.handlers.replies import Reply
 from execserver.services.stdin_queue import QUEUED_WRITES
 from tests.handlers.asking import Client
 from tests.handlers.processes import (
@@ -35,15 +35,18 @@ def test_input_is_written_once_per_id(asking: Client) -> None:
     assert run.read() == b"once!"
 
 
-def test_a_write_is_written_before_it_is_answered(asking: Client) -> None:
+def test_a_write_is_answered_before_its_bytes_are_written(asking: Client) -> None:
     run = started(asking, pipeStdin=True)
     params = {"processId": "p", "chunk": b64(b"x"), "writeId": "1"}
     answer = asking.answer("process/write", params)
-    assert isinstance(answer, Raw)
-    assert run.read() == b"x"
+    assert isinstance(answer, Reply)
+    assert answer.leaves_first
     process = asking.call.session.processes.find("p")
     assert process is not None
+    assert "1" not in process.state.writes
+    answer.then()
     assert list(process.state.writes) == ["1"]
+    assert run.read() == b"x"
 
 
 def test_without_an_id_every_write_counts(asking: Client) -> None:

@@ -78,6 +78,7 @@ def test_a_kernel_without_the_call_starts_nothing_outside_of_the_group() -> None
         fork_into(Kernel(without=["clone3"]), 0, group=group.fd)
 
 
+@pytest.mark.timeout(240)  # so many forks of a large process take a minute where others want the processors
 def test_all_processes_of_a_large_group_are_listed() -> None:
     """A list of processes longer than a page: who is behind it would count for no limit."""
     with a_group() as group:

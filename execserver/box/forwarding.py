@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import gevent
 from gevent import socket
-from gevent.event import AsyncResult
+from gevent.event import AsyncResult, Event
 from gevent.hub import get_hub
 from gevent.pool import Group
 
@@ -59,6 +59,7 @@ class Forwarder:
         self._opening: dict[End, tuple[Place, float]] = {}  # whose answer nobody waits for, and since when
         self._tasks = Group()  # of connections that have to wait for something else
         self._workers: list[gevent.Greenlet[[], None]] = []
+        self._all_over = Event()  # set when the last passage ends
         self._end: AsyncResult[int] = AsyncResult()
 
     def run(self, here: Sequence[Forward], there: Sequence[Forward], proxies: Sequence[Place]) -> int:
@@ -98,9 +99,11 @@ class Forwarder:
         self._doors.close()
         gevent.killall(self._workers)
         self._tasks.kill()
+        self._all_over.clear()
         for passage in tuple(self._passages):
             passage.finish()
-        self._tasks.join(_LEAVE_S)
+        if self._passages:  # the box is still to be told: not every connection takes that at once
+            self._all_over.wait(_LEAVE_S)
         self._client.close()
 
     def _listen(self, at: Place, take: Callable[[End], object], leads_to: str) -> None:
@@ -160,6 +163,8 @@ class Forwarder:
 
     def _passed(self, passage: Passage) -> None:
         self._passages.discard(passage)
+        if not self._passages:
+            self._all_over.set()
         self._doors.give_back()
 
     def _serve_proxy(self, end: End) -> None:

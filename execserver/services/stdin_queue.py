@@ -87,14 +87,10 @@ class StdinQueue:
         finally:
             self._leave(turn)
 
-    def put_at_once(self, data: bytes, write_id: str | None = None) -> bool:
-        """Do what `put` does while it `has_room`; else return False, and nothing has happened."""
-        is_empty = not (self._expected or self._turns or self._granted or self._queue)  # as nearly always
-        if not (is_empty or self.has_room):
-            return False
+    def put_at_once(self, data: bytes) -> None:
+        """Do what `put` does while it `has_room`."""
         if data and not (self.gone or self._finishing):
             self._add(data)
-        return True
 
     def finish(self) -> None:
         """Close once everything queued is written; the process then sees the end of its input."""

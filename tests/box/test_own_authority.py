@@ -1,7 +1,10 @@
-"""`shell`, `attach` and `web` over wss://, with a certificate that an authority of one's own has signed."""
+"""`shell`, `attach`, `forward` and `web` over wss://, with a certificate of one's own authority."""
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tests.support.certificates import make_authority
 from tests.support.server_process import ServerProcess
 
 BOX = "dev"
+SOON_S = 10.0  # a session whose client has left keeps its connections for three times as long
 CURE = b"What to do: trust its certificate: `execserver box add NAME URL --ca-file FILE`, and use that name"
 
 
@@ -65,6 +69,29 @@ def test_a_shell_survives_a_loss(person: Person, server: ServerProcess, folder: 
             screen.wait_for(b"still here\r\n")
             screen.type(b"exit\r")
             assert screen.ended() == 0
+
+
+def test_connections_of_a_forward_end_with_it(person: Person, server: ServerProcess, folder: Path) -> None:
+    """Over TLS the box cannot be told of it without waiting."""
+    know(person, server.url, folder)
+    with socket.create_server(("127.0.0.1", 0)) as far:
+        place = f"0:127.0.0.1:{far.getsockname()[1]}"
+        forward = person.start("forward", BOX, place, stdin=subprocess.DEVNULL)
+        assert forward.stdout is not None
+        port = int(forward.stdout.readline().split()[0].rpartition(b":")[2])
+        with socket.create_connection(("127.0.0.1", port), SOON_S) as here:
+            here.sendall(b"x")
+            far.settimeout(SOON_S)
+            there = far.accept()[0]
+            with there:
+                there.settimeout(SOON_S)
+                assert there.recv(10) == b"x"
+                there.sendall(b"y")
+                assert here.recv(10) == b"y"
+                forward.terminate()
+                assert there.recv(10) == b""
+        forward.communicate(timeout=SOON_S)
+        assert forward.returncode == 128 + signal.SIGTERM
 
 
 def test_a_shell_is_left_and_attached_to_again(person: Person, server: ServerProcess, folder: Path) -> None:

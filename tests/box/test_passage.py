@@ -15,6 +15,7 @@ from gevent import socket
 
 from execserver.box.passage import SHORT_BYTES, Passage, join
 from execserver.client import ExecServerClient
+from execserver.client.ports import PortStream
 from execserver.client.websocket_transport import WebSocketTransport
 from execserver.eventloop.ends import of_gevent
 from execserver.protocol.environment import Extensions
@@ -237,6 +238,15 @@ def through(server: ServerProcess) -> Iterator[tuple[CuttingProxy, ExecServerCli
         yield proxy, client
 
 
+def opened(client: ExecServerClient) -> tuple[PortStream, socket.socket]:
+    """Return a stream that leads through the box, and its far end."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        stream = client.ports.open("127.0.0.1", listener.getsockname()[1])
+        return stream, listener.accept()[0]
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("at_once", [True, False])
 def test_whatever_goes_through_arrives_whole_and_in_order(
@@ -246,12 +256,9 @@ def test_whatever_goes_through_arrives_whole_and_in_order(
     if not at_once:
         monkeypatch.setattr(WebSocketTransport, "send_at_once", lambda self, message: False)
     plan = random.Random(seed)
-    with through(server) as (proxy, client), socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with through(server) as (proxy, client):
         near, here = connected()
-        stream = client.ports.open("127.0.0.1", listener.getsockname()[1])
-        there = listener.accept()[0]
+        stream, there = opened(client)
         passing = gevent.spawn(join, of_gevent(near), stream)
         sending, wanted = [], []
         for sender in (here, there):
@@ -284,12 +291,9 @@ def to_the_end(sock: socket.socket) -> bytes:
 
 def test_little_wakes_no_greenlet(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[object] = []
-    with through(server) as (_, client), socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with through(server) as (_, client):
         near, here = connected()
-        stream = client.ports.open("127.0.0.1", listener.getsockname()[1])
-        there = listener.accept()[0]
+        stream, there = opened(client)
         ended: list[Passage] = []
         monkeypatch.setattr(gevent, "spawn", lambda run, *_: spawned.append(run))
         Passage(of_gevent(near), stream, ended.append).begin()
@@ -305,12 +309,9 @@ def test_little_wakes_no_greenlet(server: ServerProcess, monkeypatch: pytest.Mon
 
 
 def test_who_is_killed_while_it_joins_ends_both(server: ServerProcess) -> None:
-    with through(server) as (_, client), socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with through(server) as (_, client):
         near, here = connected()
-        stream = client.ports.open("127.0.0.1", listener.getsockname()[1])
-        there = listener.accept()[0]
+        stream, there = opened(client)
         joining = gevent.spawn(join, of_gevent(near), stream)
         here.sendall(b"x")
         assert there.recv(10) == b"x"

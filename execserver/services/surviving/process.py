@@ -92,13 +92,6 @@ class SurvivingInput(StdinQueue):
         # The file shrinks only when all of it was passed on.
         return super()._full or self._journal.input_end >= 2 * QUEUED_BYTES
 
-    def put_at_once(self, data: bytes, write_id: str | None = None) -> bool:
-        """See `StdinQueue`."""
-        has_room = self.has_room
-        if has_room:
-            self.put(data, write_id=write_id)
-        return has_room
-
     def _take(self, data: bytes, still_wanted: Callable[[], bool], write_id: str | None) -> bool:
         if not self.gone and still_wanted():
             self._journal.accept(data, write_id or "")

@@ -4,6 +4,8 @@ Who writes is known by a mark, which the file itself carries as its time of modi
 servers that use the folder, costs no memory, and is still there after a restart.  Whoever begins at 0 puts
 his mark, and so does whoever goes on behind what has come, which an empty piece says.  A piece of somebody
 else is refused then, so that what is collected is of one writer, or begun anew by one.
+
+A piece that is sent again, since its connection was lost, can meet itself: `Busy` says so.
 """
 
 from __future__ import annotations
@@ -21,6 +23,13 @@ _STEP_S, _STEPS = 2, 2**30
 _TAKEN = "another copy has begun to write this file"
 
 
+class Busy(InvalidRequest):
+    """A part is being written at this moment, or has just got its own name; to be tried again."""
+
+    def __init__(self) -> None:
+        super().__init__(_TAKEN)
+
+
 def mark_of(writer: str, size: int, modified_ns: int | None) -> int:
     """Return the mark of who writes a file of a size and time: a time in ns that every file system keeps."""
     from hashlib import blake2b  # late: few servers get parts
@@ -33,17 +42,17 @@ def mark_of(writer: str, size: int, modified_ns: int | None) -> int:
 def take(fd: int, name: bytes, offset: int, length: int, mark: int) -> None:
     """Lock the open part of a name for so many bytes at an offset; the lock ends with the descriptor.
 
-    Raises InvalidRequest if they may not be written.
+    Raises InvalidRequest if they may not be written, Busy if not now.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InvalidRequest(_TAKEN) from None
+        raise Busy from None
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise
     if os.path.basename(os.readlink(b"/proc/self/fd/%d" % fd)) != name:
-        raise InvalidRequest(_TAKEN)  # it has got its own name, or is gone, since it was opened
+        raise Busy  # it has got its own name, or is gone, since it was opened
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise InvalidRequest("the part is no regular file of its own")

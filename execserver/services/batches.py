@@ -14,6 +14,7 @@ from typing import TypeVar
 from gevent import sleep
 
 from execserver.files import placing
+from execserver.files.part import Busy
 from execserver.protocol.batches import (
     FsListEntry,
     FsListParams,
@@ -42,6 +43,8 @@ MAX_NAMES = 10_000  # of one request
 READ_BYTES = 1024 * 1024  # of content in one answer; a larger file is read in blocks
 _IN_A_THREAD = 256 * 1024  # bytes of content that are written by a thread
 _TURN_S = 0.002  # between two chances for others to run
+_BUSY_S = 10.0  # for what is being written to a part to be there
+_BUSY_STEP_S = 0.01
 
 
 def list_tree(files: FileService | ConfinedFiles, params: FsListParams) -> FsListResponse:
@@ -160,10 +163,26 @@ def _put(
     below = _checked(bytes(entry.name))
     path = root + b"/" + below if below else root or b"/"
     _check(entry, below)
-    if isinstance(files, ConfinedFiles):
-        write_confined(service, files, path, entry, writer)
-    else:
-        _write(service, path, entry, writer)
+
+    def put() -> None:
+        if isinstance(files, ConfinedFiles):
+            write_confined(service, files, path, entry, writer)
+        else:
+            _write(service, path, entry, writer)
+
+    _in_turn(put)
+
+
+def _in_turn(put: Callable[[], None]) -> None:
+    """Write a piece of a part once no other is being written; a lost connection may have left one behind."""
+    until = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return put()
+        except Busy:
+            if time.monotonic() >= until:
+                raise
+        sleep(_BUSY_STEP_S)
 
 
 def _check(entry: FsWriteEntry, below: bytes) -> None:

@@ -56,6 +56,8 @@ def _add(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWrite
     folder = os.path.dirname(path)
     name = os.path.join(folder, bytes(entry.part or b""))
     mark = part.mark_of(writer, entry.size, entry.modified_at_ns)
+    if entry.offset and _is_done(files, path, entry) and not _is_there(files, name):
+        return  # the last piece has come again
     file = files.open_part(name)
     try:
         if os.fstat(file.fd).st_uid != os.geteuid():
@@ -70,6 +72,22 @@ def _add(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWrite
         files.rename(name, path, replace=True)
     finally:
         service.release(file.fd)
+
+
+def _is_done(files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> bool:
+    try:
+        _, modified_ns, size, target = files.look(path)
+    except (FileNotFoundError, NotFound):
+        return False
+    return not target and (size, modified_ns) == (entry.size, entry.modified_at_ns)
+
+
+def _is_there(files: ConfinedFiles, path: bytes) -> bool:
+    try:
+        files.look(path)
+    except (FileNotFoundError, NotFound):
+        return False
+    return True
 
 
 def _stamp(files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:

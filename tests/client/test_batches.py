@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
 
+import gevent
 import pytest
 
 from execserver.client import ExecServerClient, NotFoundError, RequestFailed, wire
@@ -226,6 +228,30 @@ def test_of_two_clients_that_write_one_file_the_last_to_begin_goes_on(
             add(remote, b"aa", 2)
         add(other, b"bb", 2)
     assert ((root / "big").read_bytes(), os.listdir(root)) == (b"bbbb", ["big"])
+
+
+@pytest.mark.parametrize("confined", [False, True], ids=["plain", "sandboxed"])
+def test_a_piece_waits_for_what_is_being_written_to_its_part_and_the_last_may_come_again(
+    remote: ExecServerClient, root: Path, confined: bool
+) -> None:
+    if confined and not remote.environment_sandbox().native:
+        pytest.skip("no sandbox root can be made here")
+    rules = only(root) if confined else None
+
+    def add(content: bytes, offset: int) -> None:
+        entry = file(b"big", content, part=b".part", offset=offset, size=4, modified_at_ns=TIME)
+        remote.files.write_parts(root, [entry], sandbox=rules)
+
+    add(b"aa", 0)
+    # As a piece does that a lost connection has left behind in the server.
+    with (root / ".part").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = gevent.spawn(add, b"bb", 2)
+        waiting.join(0.2)
+        assert not waiting.dead
+    waiting.get(timeout=30)
+    add(b"bb", 2)
+    assert ((root / "big").read_bytes(), os.listdir(root)) == (b"aabb", ["big"])
 
 
 def test_files_are_read_until_the_answer_is_full(remote: ExecServerClient, root: Path) -> None:

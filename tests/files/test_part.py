@@ -124,8 +124,25 @@ def test_a_part_that_gets_its_name_meanwhile_is_not_written_to(
         lock(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    assert second.put(0) == TAKEN
+    with pytest.raises(part.Busy, match=TAKEN):
+        put_part(os.fsencode(first.folder / "file"), Piece(b".part", 0, b"bb", 6, "b"), (0o640, second.time))
     assert (first.folder / "file").read_bytes() == b"aaaaaa"
+
+
+def test_the_last_piece_that_came_twice_at_once_is_there_once_it_is_tried_again(
+    first: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert first.put(0) == first.put(2) == ""
+    lock = fcntl.flock
+
+    def lock_late(fd: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        assert first.put(4) == ""
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    assert [first.put(4), first.put(4)] == [TAKEN, ""]
+    assert ((first.folder / "file").read_bytes(), os.listdir(first.folder)) == (b"aaaaaa", ["file"])
 
 
 def test_file_systems_without_locks_do(first: Upload, monkeypatch: pytest.MonkeyPatch) -> None:

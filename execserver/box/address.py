@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from execserver.client import urls
 
 FORMS: Final = "ws://HOST:PORT, wss://HOST, unix:/PATH, ssh:HOST or relay:https://RELAY/ENVIRONMENT"
+SCHEMES: Final = ("ws", "wss", "unix", "ssh", "relay")
 # Compiled when asked for: a short command asks for neither, and each takes as long as loading a module.
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _SSH: Final = (

@@ -38,6 +38,7 @@ UNREACHABLE: Final = 255
 """The exit status when a box cannot be reached or used, as ssh has it: few commands return it."""
 _ANSWER_S: Final = 60.0  # what is asked for here takes a box some milliseconds
 _SSH_CONNECT_TIMEOUT_S: Final = 120.0  # a person may have to type a passphrase
+_TOKEN_WANTED: Final = ("status 401", "status 403", target.RELAY_WANTS_TOKEN)
 _TRUST_CURE: Final = "trust its certificate: `execserver box add NAME URL --ca-file FILE`, and use that name"
 _SSH_GRACE_S: Final = 2.0  # ssh complains when it is interrupted
 
@@ -102,7 +103,7 @@ def _by_ssh(
 
 def _through_relay(box: Box, where: Relay, options: ExecServerClientConnectOptions) -> ExecServerClient:
     if box.token is None and box.token_file is None:
-        raise InvalidUrl("a relay asks for a token")
+        raise InvalidUrl(target.RELAY_WANTS_TOKEN)
     token = box.token if box.token is not None else token_in(str(box.token_file))
     return ExecServerClient.connect_remote(
         RemoteExecServerConnectArgs(
@@ -157,7 +158,7 @@ def asking(box: Box) -> Iterator[None]:
 def cure_for(box: Box, error: ExecServerError) -> str:
     """Return what a person can do about an error on the way to a box; empty if nothing is known."""
     text = str(error)
-    if isinstance(error, RegistryRefused) or "status 401" in text or "status 403" in text:
+    if isinstance(error, RegistryRefused) or any(each in text for each in _TOKEN_WANTED):
         return target.TOKEN_CURE
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return _TRUST_CURE

@@ -16,9 +16,9 @@ import gevent
 from gevent.pool import Pool
 
 from execserver.box.address import BadBox
-from execserver.box.connecting import connect
+from execserver.box.connecting import connect, cure_for
 from execserver.box.shown import shown
-from execserver.box.target import of_entry
+from execserver.box.target import TOKEN_CURE, of_entry
 from execserver.client.errors import ExecServerError, WaitTimeout
 from execserver.client.options import ExecServerClientConnectOptions
 
@@ -31,6 +31,10 @@ _LARGEST: Final = 1024 * 1024
 _HEAD: Final = ("NAME", "ANSWERS", "SANDBOX", "VERSION", "URL")
 # Nobody is asked for a password by a list.
 _SSH_OPTIONS: Final = ("-oBatchMode=yes", f"-oConnectTimeout={int(_LIMIT_S)}")
+# The token of the environment is for one box, and a list would show it to all.
+_TOKEN_CURE: Final = (
+    "a list uses the tokens of the boxes file only: `execserver box add NAME URL --token-file FILE`"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class State:
     version: str | None = None
     sandbox: str | None = None
     error: str | None = None
+    cure: str = ""
 
 
 def ask(entries: Sequence[Entry]) -> list[State]:
@@ -55,8 +60,12 @@ def _ask(entry: Entry) -> State:
     try:
         with gevent.Timeout(_LIMIT_S, WaitTimeout(f"no answer within {_LIMIT_S:g} s")):
             return _asked(entry)
-    except (ExecServerError, BadBox) as error:
-        return State(entry.name, entry.url, error=shown(str(error), 300))
+    except BadBox as error:
+        return State(entry.name, entry.url, error=shown(str(error), 300), cure=error.cure)
+    except ExecServerError as error:
+        cure = cure_for(of_entry(entry), error)
+        cure = _TOKEN_CURE if cure == TOKEN_CURE else cure
+        return State(entry.name, entry.url, error=shown(str(error), 300), cure=cure)
 
 
 def _asked(entry: Entry) -> State:
@@ -101,8 +110,12 @@ def as_table(states: Sequence[State]) -> str:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    errors = [f"{state.name}: {state.error}" for state in states if state.error is not None]
-    return "\n".join([*lines, *errors, ""])
+    for state in states:
+        if state.error is not None:
+            lines.append(f"{state.name}: {state.error}")
+        if state.cure:
+            lines.append(f"  What to do: {state.cure}")
+    return "\n".join([*lines, ""])
 
 
 def _row(state: State) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ BOX_VARIABLE: Final = "EXECSERVER_BOX"
 TOKEN_VARIABLE: Final = "EXECSERVER_TOKEN"
 TOKEN_CURE: Final = f"give a token that counts there, with --token-file, {TOKEN_VARIABLE} or the boxes file"
 
+RELAY_WANTS_TOKEN: Final = "a relay asks for a token"
+
 
 class Box(NamedTuple):
     """Where to connect, and with what."""
@@ -72,7 +74,7 @@ def with_token(
     if box.token is None and box.token_file is None:
         box = box._replace(token=environ.get(TOKEN_VARIABLE) or None)
         if box.token is None and isinstance(box.where, Relay):
-            raise BadBox(f"{shown(box.name, 200)}: a relay asks for a token", cure)
+            raise BadBox(f"{shown(box.name, 200)}: {RELAY_WANTS_TOKEN}", cure)
     return box
 
 
@@ -85,8 +87,8 @@ def _named(name: str, environ: Mapping[str, str]) -> Box:
     except book.BookError as error:
         raise BadBox(str(error), error.cure) from None
     if entry is None:
-        raise BadBox(
-            f"there is no box {name!r} in {path}",
-            f"execserver box add {name} URL, where URL is {address.FORMS}",
-        )
+        cure = f"execserver box add {name} URL, where URL is {address.FORMS}"
+        if name in address.SCHEMES:
+            cure = "give the whole URL, before a path as --box URL :PATH, or a name: `execserver box add`"
+        raise BadBox(f"there is no box {name!r} in {path}", cure)
     return of_entry(entry)

@@ -42,6 +42,16 @@ def test_a_path_may_be_no_utf8(person: Person, server: ServerProcess) -> None:
     assert (person.home / "copy").read_text() == "content"
 
 
+@pytest.mark.parametrize(
+    "words", [("cp", "a", "ws://127.0.0.1:1:/a"), ("sync", "ssh:me@there:a", "a"), ("find", "ssh:there:a")]
+)
+def test_a_url_before_a_path_is_told_with_the_way_to_write_it(person: Person, words: tuple[str, ...]) -> None:
+    done = person.run(*words)
+    assert (done.returncode, done.stdout) == (255, b"")
+    assert b"there is no box '" in done.stderr
+    assert b"before a path as --box URL :PATH" in done.stderr
+
+
 TABLE = read_table(
     """
   -i, --ignore              .

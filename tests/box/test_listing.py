@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 
 from execserver.box import survey
+from execserver.box.book import Entry
 from execserver.box.listing import table
 from execserver.protocol.watching import SessionProcess
 
@@ -38,9 +40,33 @@ def test_a_row_is_one_printable_line() -> None:
 def test_a_state_is_for_people_or_programs() -> None:
     states = [
         survey.State("a", "ssh:a", 1.0, 2.0, "1.0", "native"),
+        survey.State("c", "relay:c", error="a relay asks for a token", cure="give one"),
         survey.State("b", f"ws://{EVIL}", error="no answer within 10 s"),
     ]
     shown = survey.as_table(states)
     assert shown.replace("\n", "").isprintable()
-    assert shown.splitlines()[-1] == "b: no answer within 10 s"
-    assert [each["error"] for each in json.loads(survey.as_json(states))] == [None, "no answer within 10 s"]
+    assert shown.splitlines()[-3:] == [
+        "c: a relay asks for a token",
+        "  What to do: give one",
+        "b: no answer within 10 s",
+    ]
+    told = [each["error"] for each in json.loads(survey.as_json(states))]
+    assert told == [None, "a relay asks for a token", "no answer within 10 s"]
+
+
+def test_a_box_that_does_not_answer_is_told_with_what_to_do() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{unused.getsockname()[1]}"
+        states = survey.ask(
+            [
+                Entry("closed", url),
+                Entry("tokenless", "relay:https://relay.example.org/devbox"),
+                Entry("wrong", "ftp://somewhere"),
+            ]
+        )
+    assert [state.cure.split(":")[0].split("`")[0] for state in states] == [
+        "start ",
+        "a list uses the tokens of the boxes file only",
+        "a box is ws",
+    ]

@@ -108,21 +108,23 @@ def test(arguments: list[str]) -> int:
     program, environment = _built()
     os.chdir(ROOT)
     command = [str(environment.python), "-m", "pytest"]
-    everything = not any(word.startswith("tests") for word in for_pytest)
-    in_turn = run_in_lanes if everything else run_limited
-    status = in_turn([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
-    if "--long" in arguments and everything:
+    variables[PROGRAM_VARIABLE] = program
+    if any(word.startswith("tests") for word in for_pytest):
+        return run_limited([*command, *for_pytest], variables, limit_s)
+    # Not where pytest may be told to stop early; and a long run is there to find what is unreliable.
+    second_go = not arguments and not os.environ.get("PYTEST_ADDOPTS")
+    status = run_in_lanes([*command, *for_pytest], variables, limit_s, second_go)
+    if "--long" in arguments:
         say("the end-to-end tests once more, on the source")
         status = worst(status, run_limited([*command, "tests/e2e"], dict(os.environ), limit_s))
         say("what each operation costs, against bench/budgets.toml")
         counting = [str(environment.python), "-m", "bench.cost", "--check"]
         status = worst(status, run_limited(counting, dict(os.environ), limit_s))
-    if everything:
-        status = worst(status, _test_as_other_user(environment.python, for_pytest, "--long" in arguments))
-    return status
+    as_other = _test_as_other_user(environment.python, for_pytest, "--long" in arguments, second_go)
+    return worst(status, as_other)
 
 
-def _test_as_other_user(python: Path, for_pytest: list[str], whole: bool) -> int:
+def _test_as_other_user(python: Path, for_pytest: list[str], whole: bool, second_go: bool) -> int:
     """Run a part of the tests, or all of them, as an ordinary user in a closed home."""
     if reason := why_not():
         say(f"the tests as an ordinary user are left out: {reason}")
@@ -132,7 +134,7 @@ def _test_as_other_user(python: Path, for_pytest: list[str], whole: bool) -> int
         runner = Runner(command, other.variables(os.environ), other.project, other.user)
         if whole:
             return play_all(runner, LONG_TEST_LIMIT_S)
-        return play(runner, PART, OTHER_USER_LIMIT_S)
+        return play(runner, PART, OTHER_USER_LIMIT_S, second_go=second_go)
 
 
 def build(arguments: list[str]) -> int:

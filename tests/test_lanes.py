@@ -37,7 +37,8 @@ def test_the_test_verb_chooses_rounds_and_tests(
 ) -> None:
     calls: list[tuple[list[str], dict[str, str], float]] = []
 
-    def record(run: list[str], environ: dict[str, str], limit_s: float) -> int:
+    def record(run: list[str], environ: dict[str, str], limit_s: float, second_go: bool = False) -> int:
+        assert not second_go
         calls.append((run, environ, limit_s))
         return 0
 
@@ -72,7 +73,7 @@ def test_a_test_run_without_end_is_interrupted(tmp_path: Path, capsys: pytest.Ca
     )
     ready = tmp_path / "ready"
     command = [sys.executable, "-S", "-c", code, str(marker), str(ready)]
-    assert lanes.run_limited(command, dict(os.environ), 2.0) == 1
+    assert lanes.run_limited(command, dict(os.environ), 2.0) == pytest.ExitCode.INTERRUPTED
     assert ready.exists()
     assert marker.exists()
     assert "did not end within" in capsys.readouterr().err
@@ -122,7 +123,7 @@ def test_without_root_it_is_told_what_is_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert build._test_as_other_user(Path(sys.executable), [], whole=False) == 0
+    assert build._test_as_other_user(Path(sys.executable), [], whole=False, second_go=True) == 0
     assert capsys.readouterr().err == (
         "build.py: the tests as an ordinary user are left out: only root can become another user\n"
     )
@@ -136,7 +137,8 @@ def test_an_ordinary_user_plays_a_part_and_in_long_runs_all(
     def home(project: Path, python: Path) -> Iterator[other_user.Home]:
         yield other_user.Home(41_000, tmp_path, python)
 
-    def record(runner: lanes.Runner, *more: object) -> int:
+    def record(runner: lanes.Runner, *more: object, second_go: bool = False) -> int:
+        assert second_go is not whole
         played.append((runner, *more))
         return 3
 
@@ -144,7 +146,7 @@ def test_an_ordinary_user_plays_a_part_and_in_long_runs_all(
     monkeypatch.setenv("SECRET", "x")
     for name, value in (("home", home), ("why_not", lambda: ""), ("play", record), ("play_all", record)):
         monkeypatch.setattr(build, name, value)
-    assert build._test_as_other_user(Path("/py"), ["-x"], whole=whole) == 3
+    assert build._test_as_other_user(Path("/py"), ["-x"], whole=whole, second_go=not whole) == 3
     [(runner, *more)] = played
     assert isinstance(runner, lanes.Runner)
     assert (runner.command, runner.folder, runner.user) == (["/py", "-m", "pytest", "-x"], tmp_path, 41_000)

@@ -1,21 +1,23 @@
 """Running the tests: in three processes side by side, each with an end.
 
 Which test runs where is fixed, so that a run can be repeated; nothing is shared between them but the machine.
-There are more of them than processors in the smallest machine, since many tests mostly wait.  Standard
-library only.
+There are more of them than processors in the smallest machine, since many tests mostly wait.  The few
+that failed can have a second go, alone: it tells those that fail from those that a busy machine made fail.
+Standard library only.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -34,7 +36,10 @@ LANES: Lanes = (
         *("tests/mcp", "tests/relay", "tests/remote", "tests/zygote"),
     ),
 )
-_NOTHING_COLLECTED = 5
+# Where more than these failed, it was not the machine.
+MOST_AGAIN = 12
+# What pytest's exit statuses mean; any further one says that it did not play all it was told to.
+_PASSED, _FAILED, _INTERRUPTED, _NOTHING_COLLECTED = 0, 1, 2, 5
 _INTERRUPT_GRACE_S = 20
 
 
@@ -62,11 +67,12 @@ class Runner(NamedTuple):
 
 
 class _Lane(NamedTuple):
-    """What became of one lane: what ran, its exit status, and how long it took."""
+    """What became of one lane: what ran, its exit status, how long it took, and which tests failed."""
 
     name: str
     status: int
     seconds: float
+    failed: Sequence[str]
 
 
 def run_limited(command: Sequence[str], variables: Mapping[str, str], limit_s: float) -> int:
@@ -74,43 +80,108 @@ def run_limited(command: Sequence[str], variables: Mapping[str, str], limit_s: f
     return _end(Runner(command, variables).start(()), time.monotonic() + limit_s, limit_s)
 
 
-def run_in_lanes(command: Sequence[str], variables: Mapping[str, str], limit_s: float) -> int:
+def run_in_lanes(
+    command: Sequence[str], variables: Mapping[str, str], limit_s: float, second_go: bool = False
+) -> int:
     """Run all tests in their lanes."""
-    return play_all(Runner(command, variables), limit_s)
+    return play_all(Runner(command, variables), limit_s, second_go)
 
 
-def play_all(runner: Runner, limit_s: float) -> int:
+def play_all(runner: Runner, limit_s: float, second_go: bool = False) -> int:
     """Run all tests in their lanes, however pytest is started."""
-    return play(runner, LANES, limit_s, [f"--ignore={place}" for places in LANES for place in places])
+    rest = [f"--ignore={place}" for places in LANES for place in places]
+    return play(runner, LANES, limit_s, rest, second_go=second_go)
 
 
-def play(runner: Runner, lanes: Lanes, limit_s: float, rest: Sequence[str] | None = None) -> int:
+def play(
+    runner: Runner, lanes: Lanes, limit_s: float, rest: Sequence[str] | None = None, second_go: bool = False
+) -> int:
     """Run pytest once for each lane, and with the words of `rest`, if given; tell how long each took.
 
-    The last one's output is shown as it comes, those of the others after it.
+    The last one's output is shown as it comes, those of the others after it.  With `second_go`, which is for
+    a runner that plays on after a failure, the few tests that failed are then played alone, and count as they
+    end there.  The limit, in seconds, is for all of it.
     """
     words = [tuple(lane) for lane in lanes] + ([tuple(rest)] if rest is not None else [])
     names = [" ".join(lane) for lane in lanes] + ["everything else"] * (rest is not None)
     started = time.monotonic()
+    until = started + limit_s
     with ExitStack() as kept:
+        notes = kept.enter_context(_folder_for_notes(runner))
         outputs = [kept.enter_context(tempfile.TemporaryFile()) for _ in words[:-1]]
-        processes = [runner.start(*each) for each in zip(words, [*outputs, None], strict=True)]
+        places = [notes / str(number) for number in range(len(words))]
+        processes = [
+            runner.start([_noting(place), *each], output)
+            for place, each, output in zip(places, words, [*outputs, None], strict=True)
+        ]
 
-        def end(name: str, process: subprocess.Popen[bytes]) -> _Lane:
-            status = _end(process, started + limit_s, limit_s)
-            return _Lane(name, status, time.monotonic() - started)
+        def end(name: str, process: subprocess.Popen[bytes], place: Path) -> _Lane:
+            status = _end(process, until, limit_s)
+            return _Lane(name, status, time.monotonic() - started, _noted(place))
 
         with ThreadPoolExecutor(len(processes)) as threads:
-            ended = list(threads.map(end, names, processes))
+            ended = list(threads.map(end, names, processes, places))
         sys.stdout.flush()
         for output in outputs:
             output.seek(0)
             os.write(1, b"\n" + output.read())
-    for lane in ended:
-        what = {0: "passed", _NOTHING_COLLECTED: "holds none of these tests"}.get(lane.status, "FAILED")
-        say(f"{what} after {lane.seconds:.0f} s: {lane.name}")
+        for lane in ended:
+            what = {_PASSED: "passed", _NOTHING_COLLECTED: "holds none of these tests"}.get(
+                lane.status, "FAILED"
+            )
+            say(f"{what} after {lane.seconds:.0f} s: {lane.name}")
+        again = _worth_a_second_go(ended) if second_go else []
+        if again:
+            return _play_alone(runner, again, until, notes / "alone")
     # A lane may hold none of the tests that were chosen.
     return worst(*(lane.status for lane in ended))
+
+
+def _worth_a_second_go(ended: Sequence[_Lane]) -> list[str]:
+    """Return the tests that failed, if a second go can tell more: all was played, and nearly all passed."""
+    if any(lane.status not in (_PASSED, _FAILED, _NOTHING_COLLECTED) for lane in ended):
+        return []
+    if any(lane.status == _FAILED and not lane.failed for lane in ended):
+        return []  # such a one ended before it could tell what failed
+    failed = [test for lane in ended for test in lane.failed]
+    return failed if len(failed) <= MOST_AGAIN else []
+
+
+def _play_alone(runner: Runner, tests: Sequence[str], until: float, place: Path) -> int:
+    """Play these tests once more with nothing beside them; tell how each ended, return the exit status."""
+    say(f"playing once more, alone: {len(tests)} of the tests, which failed beside others")
+    limit_s = max(until - time.monotonic(), 0)
+    status = _end(runner.start([_noting(place), *tests]), until, limit_s)
+    if status not in (_PASSED, _FAILED):
+        say("the second go did not come to its end")
+        return status
+    failed = _noted(place)
+    for test in tests:
+        how = "FAILED again, played alone" if test in failed else "passed when played alone"
+        say(f"{how}: {test} (failed beside others)")
+    return status
+
+
+@contextmanager
+def _folder_for_notes(runner: Runner) -> Iterator[Path]:
+    """Make a folder for what the lanes note, writable for their user; pytest's own keeps older failures."""
+    with tempfile.TemporaryDirectory(dir=runner.variables.get("PYTEST_DEBUG_TEMPROOT")) as folder:
+        if runner.user is not None:
+            os.chown(folder, runner.user, runner.user)
+        yield Path(folder)
+
+
+def _noting(place: Path) -> str:
+    """Return the word by which pytest notes in a new folder what failed."""
+    return f"--override-ini=cache_dir={place}"
+
+
+def _noted(place: Path) -> list[str]:
+    """Return the tests that failed as pytest noted it at its end; none if it did not get there."""
+    try:
+        return list(json.loads((place / "v" / "cache" / "lastfailed").read_bytes()))
+    except FileNotFoundError:
+        return []
 
 
 def worst(*statuses: int) -> int:
@@ -130,4 +201,4 @@ def _end(process: subprocess.Popen[bytes], until: float, limit_s: float) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        return 1
+        return _INTERRUPTED

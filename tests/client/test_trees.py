@@ -15,12 +15,19 @@ from execserver.client import (
     NotFoundError,
     ProtocolViolation,
 )
-from execserver.client.operations.call import Operation, drive
-from execserver.client.operations.pages import MOST_BARREN, Pages
+from execserver.client.operations import trees
+from execserver.client.operations.call import Operation
+from execserver.client.operations.pages import MOST_BARREN, MOST_BARREN_OF_A_SEARCH
 from execserver.protocol.files import FsWalkEntry, FsWalkError
 from execserver.protocol.own_methods import FS_HASH
 from execserver.protocol.paths import PathUri
-from execserver.protocol.trees import FsHashEntry, FsHashParams, FsHashResponse
+from execserver.protocol.trees import (
+    FsExtractResponse,
+    FsHashEntry,
+    FsHashParams,
+    FsHashResponse,
+    FsSearchResponse,
+)
 from tests.client.test_file_changes import only
 
 ODD = b"\xff\xfe?"
@@ -154,31 +161,52 @@ def test_a_malformed_pattern_is_refused(remote: ExecServerClient, tree: Path, pa
         found(remote, tree, pattern)
 
 
-def answering(page: FsHashResponse) -> Operation[FsHashResponse]:
-    yield from ()
-    return page
+def answered(asking: Operation[object], answer: object) -> object:
+    """Carry out an operation of one request, with this answer; return what it returns."""
+    next(asking)
+    with pytest.raises(StopIteration) as end:
+        asking.send(answer)
+    return end.value.value
 
 
-def test_pages_that_do_not_go_on_end_the_client(remote: ExecServerClient) -> None:
-    same = FsHashResponse(entries=(), errors=(), next=PathUri.from_native(b"/a"))
-    pages = Pages(lambda mark: answering(same))
-    drive(remote.files._session, pages.next())
+def test_pages_that_do_not_go_on_end_the_client() -> None:
+    pages = trees.hash_pages("/")
+    assert answered(pages.next(), barren(0)) == []
     with pytest.raises(ProtocolViolation, match="the same page"):
-        drive(remote.files._session, pages.next())
+        answered(pages.next(), barren(0))
 
 
-def test_pages_without_an_entry_are_bounded_where_they_are_no_search(remote: ExecServerClient) -> None:
-    def barren(mark: PathUri | None) -> Operation[FsHashResponse]:
-        number = 0 if mark is None else int(mark.native()[1:]) + 1
-        return answering(FsHashResponse(entries=(), errors=(), next=PathUri.from_native(b"/%d" % number)))
+def barren(number: int) -> FsHashResponse:
+    return FsHashResponse(entries=(), errors=(), next=PathUri.from_native(b"/%d" % number))
 
-    listing, search = Pages(barren, MOST_BARREN), Pages(barren)
-    for _ in range(MOST_BARREN):
-        assert drive(remote.files._session, listing.next()) == []
-        assert drive(remote.files._session, search.next()) == []
+
+def test_pages_without_an_entry_are_bounded() -> None:
+    pages = trees.hash_pages("/")
+    for number in range(MOST_BARREN):
+        assert answered(pages.next(), barren(number)) == []
     with pytest.raises(ProtocolViolation, match="anything new"):
-        drive(remote.files._session, listing.next())
-    assert drive(remote.files._session, search.next()) == []
+        answered(pages.next(), barren(MOST_BARREN))
+
+
+def test_pages_of_a_search_without_a_match_are_bounded_too() -> None:
+    paths, lines = trees.glob_pages("/", "*"), trees.search_pages("/", "x")
+    for number in range(MOST_BARREN_OF_A_SEARCH):
+        assert answered(paths.next(), barren(number)) == answered(lines.next(), no_match(number)) == []
+    with pytest.raises(ProtocolViolation, match="anything new"):
+        answered(paths.next(), barren(MOST_BARREN_OF_A_SEARCH))
+    with pytest.raises(ProtocolViolation, match="anything new"):
+        answered(lines.next(), no_match(MOST_BARREN_OF_A_SEARCH))
+
+
+def no_match(number: int) -> FsSearchResponse:
+    return FsSearchResponse(matches=(), errors=(), next=PathUri.from_native(b"/%d" % number))
+
+
+def test_a_server_that_unpacks_more_than_it_was_sent_is_refused() -> None:
+    extraction = trees.Extraction("/")
+    more = FsExtractResponse(consumed=513, position=None, errors=(), done=False)
+    with pytest.raises(ProtocolViolation, match="more"):
+        answered(extraction.finish(), more)
 
 
 def test_a_directory_too_deep_is_told(remote: ExecServerClient, folder: Path) -> None:

@@ -19,6 +19,8 @@ from execserver.protocol.trees import ArchivePosition, FsArchiveParams
 
 MOST_BARREN: Final = 1000
 """How many pages of a listing or an archive may follow each other with nothing on them."""
+MOST_BARREN_OF_A_SEARCH: Final = 10_000
+"""As many where files without a match follow each other: a server looks for 5 s before it sends one."""
 
 Entry = TypeVar("Entry")
 EntryOfPage = TypeVar("EntryOfPage", covariant=True)
@@ -42,11 +44,8 @@ Fetch: TypeAlias = Callable[[Any], Operation[_Page[Entry]]]
 class Pages(Generic[Entry]):
     """The pages of one question; `ended` is True behind the last one."""
 
-    def __init__(self, fetch: Fetch[Entry], most_barren: int | None = None) -> None:
-        """With `most_barren` more pages than that in a row without an entry are refused.
-
-        A search has no such limit: many files may follow each other that have no match.
-        """
+    def __init__(self, fetch: Fetch[Entry], most_barren: int) -> None:
+        """More pages than `most_barren` in a row without an entry are refused."""
         self.ended = False
         self._fetch = fetch
         self._most_barren = most_barren
@@ -65,7 +64,7 @@ class Pages(Generic[Entry]):
             self.ended = True
         elif page.next == self._mark:
             raise ProtocolViolation("the server sends the same page again and again")
-        elif self._most_barren is not None and self._barren > self._most_barren:
+        elif self._barren > self._most_barren:
             raise ProtocolViolation("the server sends pages without anything new")
         self._mark = page.next
         return found

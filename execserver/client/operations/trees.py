@@ -14,7 +14,7 @@ import msgspec
 from execserver.client import wire
 from execserver.client.errors import ProtocolViolation
 from execserver.client.operations.call import Operation, ask
-from execserver.client.operations.pages import MOST_BARREN, Archive, Pages
+from execserver.client.operations.pages import MOST_BARREN, MOST_BARREN_OF_A_SEARCH, Archive, Pages
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.batches import (
     FsListEntry,
@@ -43,6 +43,7 @@ from execserver.protocol.trees import (
     ExtractPosition,
     FsExtractParams,
     FsGlobParams,
+    FsGlobResponse,
     FsHashEntry,
     FsHashParams,
     FsHashResponse,
@@ -78,7 +79,11 @@ def glob_pages(
     first = FsGlobParams(
         path=wire.path_uri(path), pattern=pattern, gitignore=gitignore, sandbox=wire.sandbox_context(sandbox)
     )
-    return Pages(lambda mark: ask(FS_GLOB, msgspec.structs.replace(first, after=mark)))
+
+    def fetch(mark: Any) -> Operation[FsGlobResponse]:
+        return (yield from ask(FS_GLOB, msgspec.structs.replace(first, after=mark)))
+
+    return Pages(fetch, MOST_BARREN_OF_A_SEARCH)
 
 
 def search_pages(
@@ -107,7 +112,7 @@ def search_pages(
     def fetch(mark: Any) -> Operation[_Matches]:
         return _Matches((yield from ask(FS_SEARCH, msgspec.structs.replace(first, after=mark))))
 
-    return Pages(fetch)
+    return Pages(fetch, MOST_BARREN_OF_A_SEARCH)
 
 
 class _Matches:
@@ -173,6 +178,8 @@ class Extraction:
         chunk = self._rest[: min(CHUNK_BYTES, len(self._rest) // _BLOCK * _BLOCK)]
         params = FsExtractParams(path=self._root, chunk=chunk, position=self._position, sandbox=self._context)
         page = yield from ask(FS_EXTRACT, params)
+        if page.consumed > len(chunk):
+            raise ProtocolViolation("the server has unpacked more than it was sent")
         self.errors += page.errors
         self._position = page.position
         self._rest = self._rest[page.consumed :]

@@ -61,7 +61,8 @@ class Doors:
 
     def close(self) -> None:
         """Listen no longer."""
-        for each in self._acceptors:
+        acceptors, self._acceptors = self._acceptors, []  # none is started again when a place is given back
+        for each in acceptors:
             each.close()
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import gevent
 from gevent import socket
-from gevent.event import AsyncResult, Event
+from gevent.event import AsyncResult
 from gevent.hub import get_hub
 from gevent.pool import Group
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 10.0
 _CHECK_S: Final = 1.0
-_LEAVE_S: Final = 2.0  # until the box knows of every end
+_LEAVE_S: Final = 2.0  # until the box knows of the end
 _BY_SIGNAL: Final = 128
 _OF_THE_SYSTEM: Final = "os error"  # in the words of a server
 
@@ -59,7 +60,6 @@ class Forwarder:
         self._opening: dict[End, tuple[Place, float]] = {}  # whose answer nobody waits for, and since when
         self._tasks = Group()  # of connections that have to wait for something else
         self._workers: list[gevent.Greenlet[[], None]] = []
-        self._all_over = Event()  # set when the last passage ends
         self._end: AsyncResult[int] = AsyncResult()
 
     def run(self, here: Sequence[Forward], there: Sequence[Forward], proxies: Sequence[Place]) -> int:
@@ -99,11 +99,12 @@ class Forwarder:
         self._doors.close()
         gevent.killall(self._workers)
         self._tasks.kill()
-        self._all_over.clear()
         for passage in tuple(self._passages):
             passage.finish()
-        if self._passages:  # the box is still to be told: not every connection takes that at once
-            self._all_over.wait(_LEAVE_S)
+        if self._client.state is SessionState.OPEN:
+            # With this session the box ends what it opens just now, and what is still to be told to end.
+            with suppress(ExecServerError), patience(_LEAVE_S):
+                self._client.session_keep(0)
         self._client.close()
 
     def _listen(self, at: Place, take: Callable[[End], object], leads_to: str) -> None:
@@ -163,8 +164,6 @@ class Forwarder:
 
     def _passed(self, passage: Passage) -> None:
         self._passages.discard(passage)
-        if not self._passages:
-            self._all_over.set()
         self._doors.give_back()
 
     def _serve_proxy(self, end: End) -> None:

@@ -96,3 +96,16 @@ def test_ipv6_is_listened_on(house: House) -> None:
     house.call(at)
     wait_until(lambda: len(house.inside) == 1, pause=gevent.sleep)
     assert house.inside[0].getpeername()[0] == "::1"
+
+
+def test_a_place_that_is_given_back_late_opens_no_door_again(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = house.doors.listen(Place(HERE, 0), house.inside.append)
+    for _ in range(2):
+        house.call(at)
+    wait_until(lambda: len(house.inside) == 2, pause=gevent.sleep)
+    house.doors.close()
+    house.leave()
+    turns(5)
+    assert caplog.text == ""

@@ -94,6 +94,27 @@ def test_connections_of_a_forward_end_with_it(person: Person, server: ServerProc
         assert forward.returncode == 128 + signal.SIGTERM
 
 
+def test_a_connection_that_is_being_opened_ends_with_its_forward(
+    person: Person, server: ServerProcess, folder: Path
+) -> None:
+    """The answer is on its way when the forward ends."""
+    with cut_way(server) as way, socket.create_server(("127.0.0.1", 0)) as far:
+        know(person, way.url, folder)
+        place = f"0:127.0.0.1:{far.getsockname()[1]}"
+        forward = person.start("forward", BOX, place, stdin=subprocess.DEVNULL)
+        assert forward.stdout is not None
+        port = int(forward.stdout.readline().split()[0].rpartition(b":")[2])
+        way.answers.clear()
+        with socket.create_connection(("127.0.0.1", port), SOON_S):
+            far.settimeout(SOON_S)
+            with far.accept()[0] as there:
+                forward.terminate()
+                there.settimeout(SOON_S)
+                assert there.recv(10) == b""
+        forward.communicate(timeout=SOON_S)
+        assert forward.returncode == 128 + signal.SIGTERM
+
+
 def test_a_shell_is_left_and_attached_to_again(person: Person, server: ServerProcess, folder: Path) -> None:
     know(person, server.url, folder)
     with person.at_terminal("shell", "--name", "mine", BOX) as screen:

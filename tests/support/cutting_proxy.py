@@ -28,6 +28,9 @@ class CuttingProxy:
         self.connections = 0
         self.from_server = bytearray()
         """Everything the server has sent, of all connections."""
+        self.answers = threading.Event()
+        """While it is clear, what the server sends waits here."""
+        self.answers.set()
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
@@ -61,12 +64,12 @@ class CuttingProxy:
             self._start(self._carry, client, server, None)
             self._start(self._carry, server, client, self.from_server)
 
-    @staticmethod
-    def _carry(source: socket.socket, sink: socket.socket, carried: bytearray | None) -> None:
+    def _carry(self, source: socket.socket, sink: socket.socket, carried: bytearray | None) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 if carried is not None:
                     carried += data
+                    self.answers.wait()
                 sink.sendall(data)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)
@@ -93,6 +96,7 @@ class CuttingProxy:
 
     def stop(self) -> None:
         """End everything."""
+        self.answers.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

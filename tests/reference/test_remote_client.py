@@ -111,7 +111,10 @@ def test_an_upgrade_is_survived_also_by_a_command_that_runs(
     """The server becomes another program; the client resumes its session by a new stream."""
 
     def upgrade(model: object) -> list[dict[str, object]]:
+        before = len(relay.harnesses)
         upgraded(executor)
+        # What the client sends before it knows that its stream is lost, it calls failed.
+        wait_until(lambda: len(relay.harnesses) > before, 20)
         return [shell("echo behind the upgrade", "call-2")]
 
     def upgrade_while_it_runs() -> None:

@@ -19,19 +19,20 @@ import gevent
 from gevent import socket
 from gevent.hub import get_hub
 
-from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead, ResponseReader
+from execserver.http_client.response_events import (
+    BrokenResponse,
+    Framing,
+    ResponseEvent,
+    ResponseHead,
+    ResponseReader,
+)
 
-HEAD_BYTES = 64 * 1024  # of a response head; h11 needs 40 ms for the worst one of this size
 READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache and are slower
 JOINED_BYTES = 512 * 1024  # of body are returned together; the reference's client holds 256 pieces only
 MAX_INTERIM_RESPONSES = 100
 _TURN_EVENTS = 256
 _READY_READ = 1
 _TWO_LENGTHS = {b"content-length", b"transfer-encoding"}
-
-
-class BrokenResponse(Exception):
-    """The server broke the protocol or the connection."""
 
 
 def load_parser() -> None:

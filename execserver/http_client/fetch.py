@@ -14,11 +14,11 @@ import gevent
 from gevent import socket
 
 from execserver.http_client.connect import SocketConnector
-from execserver.http_client.exchange import BrokenResponse, Exchange, load_parser
+from execserver.http_client.exchange import Exchange, load_parser
 from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy, tunnel_request
 from execserver.http_client.redirects import UnfollowableRedirect, next_request
 from execserver.http_client.request import MAX_URL_CHARACTERS, PreparedRequest
-from execserver.http_client.response_events import ResponseHead
+from execserver.http_client.response_events import BrokenResponse, ResponseHead
 from execserver.http_client.url import Url
 
 if TYPE_CHECKING:

@@ -1,9 +1,15 @@
-"""What a reader of responses says about one: its head, pieces of its body, its end."""
+"""What a reader of responses says about one: its head, pieces of its body, its end, what is wrong with it."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
+
+HEAD_BYTES = 64 * 1024  # of a response head; h11 needs 40 ms for the worst one of this size
+
+
+class BrokenResponse(Exception):
+    """The server broke the protocol or the connection."""
 
 
 class Framing(Enum):

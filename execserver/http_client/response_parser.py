@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import h11
 
-from execserver.http_client.exchange import HEAD_BYTES, BrokenResponse
-from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead
+from execserver.http_client.response_events import (
+    HEAD_BYTES,
+    BrokenResponse,
+    Framing,
+    ResponseEvent,
+    ResponseHead,
+)
 
 _VERSIONS = (b"1.0", b"1.1")
 

@@ -9,9 +9,9 @@ from gevent import socket
 from websockets.uri import WebSocketURI
 
 from execserver.http_client.connect import SocketConnector
-from execserver.http_client.exchange import BrokenResponse
 from execserver.http_client.fetch import open_tunnel
 from execserver.http_client.proxy import Proxies, UnsupportedProxy
+from execserver.http_client.response_events import BrokenResponse
 from execserver.http_client.url import BadUrl
 from execserver.remote.answers import registry_environment
 from execserver.remote.rendezvous_urls import as_http, websocket_proxies

@@ -12,10 +12,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from execserver.http_client.exchange import BrokenResponse, Exchange
+from execserver.http_client.exchange import Exchange
 from execserver.http_client.fetch import Answer, Deadline, DeadlinePassed, Fetcher, encoded, not_answered
 from execserver.http_client.proxy import Proxy
 from execserver.http_client.request import PreparedRequest
+from execserver.http_client.response_events import BrokenResponse
 
 KEPT_CONNECTIONS = 4
 KEPT_S = 45.0  # many servers close what was silent for a minute

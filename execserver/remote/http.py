@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from execserver.http_client.exchange import BrokenResponse, Exchange
+from execserver.http_client.exchange import Exchange
 from execserver.http_client.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
 from execserver.http_client.request import PreparedRequest
+from execserver.http_client.response_events import BrokenResponse
 from execserver.protocol.errors import os_error_text
 from execserver.remote.answers import (
     BAD_BODY,

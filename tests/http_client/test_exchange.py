@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.http_client.exchange import HEAD_BYTES, JOINED_BYTES, BrokenResponse, Exchange
+from execserver.http_client.exchange import JOINED_BYTES, Exchange
+from execserver.http_client.response_events import HEAD_BYTES, BrokenResponse
 from execserver.protocol.errors import InternalError
 from tests.support.http_peer import OK, Caller, Peer, ScriptedServer, answering, serving
 from tests.support.waiting import wait_until

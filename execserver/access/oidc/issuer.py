@@ -13,10 +13,10 @@ from execserver.access.jwt_parts import Malformed, strict_object
 from execserver.access.oidc.issuer_url import BadIssuer, configuration_url, key_url
 from execserver.access.oidc.key_set import MAX_BYTES, BadKeySet, KeySet, read_key_set
 from execserver.access.oidc.keys import NoKeys
-from execserver.http_client.exchange import BrokenResponse
 from execserver.http_client.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
 from execserver.http_client.headers import Headers
 from execserver.http_client.request import PreparedRequest
+from execserver.http_client.response_events import BrokenResponse
 from execserver.http_client.url import Url
 
 REQUEST_S = 5.0  # for each of the two requests, up to the end of its answer

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import gevent
 import msgspec
 
-from execserver.http_client.exchange import BrokenResponse
 from execserver.http_client.fetch import Answer, DeadlinePassed
-from execserver.http_client.response_events import ResponseHead
+from execserver.http_client.response_events import BrokenResponse, ResponseHead
 from execserver.protocol import base64
 from execserver.protocol.errors import InternalError
 from execserver.protocol.http import HttpRequestResponse

@@ -200,11 +200,6 @@ class Call:
         self._session = session
         self._holds_session = True
 
-    @property
-    def holds_session(self) -> bool:
-        """True while the session is attached to this connection."""
-        return self._holds_session
-
     def detach(self) -> None:
         """Detach the session, if this connection holds it; requests received before still reach it."""
         # `_session` stays, since they are handled after this.

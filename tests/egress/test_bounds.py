@@ -62,7 +62,7 @@ def test_one_process_leaves_no_place_to_none() -> None:
         waiting = [here.connection() for _ in range(3)]
         late = here.connection()
         late.sendall(get(server.place))
-        wait_until(lambda: not here.service.places.are_free, pause=gevent.sleep)
+        wait_until(lambda: not here.service.places.are_free_for(0), pause=gevent.sleep)
         waiting.pop().close()
         assert late.recv(100).startswith(b"HTTP/1.1 200")
         for sock in (*waiting, late):

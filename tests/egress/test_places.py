@@ -42,7 +42,7 @@ def test_the_last_quarter_is_for_those_with_a_few() -> None:
     greedy = [One(shared) for _ in range(2)]
     assert [one.fill() for one in greedy] == [75, FEW]
     assert [One(shared).fill() for _ in range(3)] == [FEW, FEW, 1]
-    assert not shared.are_free
+    assert not shared.are_free_for(0)
     shared.give_back()
     assert greedy[0].fill() == 75
 

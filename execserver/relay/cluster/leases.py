@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from execserver.relay.cluster.presence import NodeRecord, NodeState
+from execserver.relay.cluster.presence import NodeRecord
 
 
 class Phase(IntEnum):
@@ -71,9 +71,3 @@ class Leases:
     def count(self, now: float) -> int:
         """Return the number of living nodes."""
         return len(self._nodes) if now - self._seen < self._lease_s else 0
-
-    def others_take(self, node: str, now: float) -> bool:
-        """Tell whether a node besides this one takes executors."""
-        if now - self._seen >= self._lease_s:
-            return False
-        return any(name != node and each.state is NodeState.UP for name, each in self._nodes.items())

@@ -58,8 +58,3 @@ class Places:
     def are_free_for(self, connections: int) -> bool:
         """Return whether somebody with so many connections may accept another one."""
         return self._taken < (self._limit if connections < FEW else self._limit - self._kept)
-
-    @property
-    def are_free(self) -> bool:
-        """True if another connection may be accepted."""
-        return self._taken < self._limit

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from execserver import spans
 from execserver.arguments import Mistake, Program
 from execserver.leaving import failure
 from execserver.listen_url import (
@@ -17,8 +18,6 @@ from execserver.listen_url import (
 )
 from execserver.watching import WatchOptions
 
-_TIME = re.compile(r"([0-9]{1,6})([smhd])|0")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BYTES = re.compile(r"([0-9]{1,9})([KMG]?)")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _REACHES = ("none", "loopback", "any")
@@ -88,10 +87,7 @@ def metrics_address(program: Program, text: str) -> WsListen:
 
 
 def _seconds(text: str) -> float | None:
-    found = _TIME.fullmatch(text)
-    if found is None:
-        return None
-    return float(int(found[1]) * _SECONDS[found[2]]) if found[1] else 0.0
+    return 0.0 if text == "0" else spans.seconds(text)
 
 
 def _size(text: str) -> float | None:

@@ -63,6 +63,7 @@ LEAVES = {
     "private_file",
     "runtime_paths",
     "settings",
+    "spans",
     "tuples",
     "unix_socket",
     "version",

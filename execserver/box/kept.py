@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from execserver import spans
 from execserver.box.connecting import Box, asking, unreachable
 from execserver.box.shown import shown
 from execserver.box.signalled import status_of
@@ -18,19 +19,14 @@ DETACHED_MS: Final = 24 * 3600 * 1000
 """How long a command without a client stays if nothing else is said; the box may allow less."""
 SHELL_MS: Final = 3600 * 1000
 _LONGEST_MS: Final = 365 * 24 * 3600 * 1000
-# Compiled when they are asked for, as in `address`.
-_SPAN: Final = r"([0-9]{1,6})([smhd])"
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
+_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"  # compiled when it is asked for, as in `address`
 _SHORTEST_ID: Final = 4
 
 
 def milliseconds(text: str) -> int | None:
     """Return a span such as 90s, 15m, 8h or 7d in milliseconds; None for anything else."""
-    found = re.fullmatch(_SPAN, text)
-    if found is None:
-        return None
-    return min(int(found[1]) * _SECONDS[found[2]] * 1000, _LONGEST_MS)
+    found = spans.seconds(text)
+    return None if found is None else min(found * 1000, _LONGEST_MS)
 
 
 def is_process_name(text: str) -> bool:

@@ -7,12 +7,14 @@ import re
 import sys
 import time
 
+from execserver import spans
 from execserver.arguments import Mistake, Program, read_table
 from execserver.audit.cast import cast
 from execserver.audit.reading import NotIntact, records, verify
 from execserver.audit.recording import NoRecording, read
-from execserver.leaving import Leave, failure, put, until_left
+from execserver.leaving import failure, put, until_left
 from execserver.protocol.errors import os_error_text
+from execserver.verbs.usage import carry_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +46,6 @@ Options:
 Exits with 0 if the log is intact, with 1 if not, and with 2 for wrong usage.
 """
 
-_SPAN = re.compile(r"(\d{1,6})([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _HEAD = re.compile(r"[0-9a-f]{64}")
 _LOOK_S = 0.3
 _KNOWN = ("n", "at", "event", "prev", "session", "who")
@@ -57,16 +57,9 @@ def main() -> int:
 
 
 def _main() -> int:
-    given = sys.argv[1:]
-    action = given[0] if given else ""
-    if action in ("-h", "--help"):
-        raise Leave(0, stdout=HELP)
     actions = {"verify": _verify, "show": _show, "cast": _cast}
-    if action not in actions:
-        message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, "<verify|show|cast> <DIR>").leave("execserver audit")
     try:
-        return actions[action](given[1:])
+        return carry_out("execserver audit", sys.argv[1:], actions, HELP, " <DIR>")
     except (NotIntact, NoRecording) as error:
         raise failure(str(error)) from None
     except OSError as error:
@@ -149,13 +142,12 @@ def _is_of(record: dict[str, object], session: str) -> bool:
 
 def moment(program: Program, text: str) -> str:
     """Return the time that lies a span such as 15m back, as records have it.  Raises Leave."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    span = spans.seconds(text)
+    if span is None:
         raise program.mistaken(
             Mistake(f"invalid value '{text}' for '--since <TIME>': expected e.g. 90s, 15m, 8h or 7d", None)
         )
-    then = time.time() - int(found[1]) * _SECONDS[found[2]]
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(then))
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - span))
 
 
 def _line(record: dict[str, object]) -> str:

@@ -6,7 +6,8 @@ import os
 import sys
 
 from execserver.arguments import Mistake, Program, read_table
-from execserver.leaving import Leave, failure, put, until_left
+from execserver.leaving import failure, put, until_left
+from execserver.verbs.usage import carry_out
 
 HELP = """\
 Give boxes names, and see which of them answer. A box is a machine on which `execserver run` and `shell` work.
@@ -52,19 +53,12 @@ def main() -> int:
 
 
 def _main() -> int:
-    given = sys.argv[1:]
-    action = given[0] if given else ""
-    if action in ("-h", "--help"):
-        raise Leave(0, stdout=HELP)
-    actions = {"add": _add, "list": _list, "remove": _remove}
-    if action not in actions:
-        message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, f"<{'|'.join(actions)}>").leave(_PROGRAM)
     from execserver.box.address import BadBox
     from execserver.box.book import BookError
 
+    actions = {"add": _add, "list": _list, "remove": _remove}
     try:
-        return actions[action](given[1:])
+        return carry_out(_PROGRAM, sys.argv[1:], actions, HELP)
     except (BookError, BadBox) as error:
         raise failure(str(error), error.cure) from None
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
-from execserver.arguments import Mistake, Program, read_table
+from execserver.arguments import Program, read_table
 from execserver.audit.reading import NotIntact
 from execserver.egress.machine_rules import cure
-from execserver.leaving import Leave, failure, put, until_left
+from execserver.leaving import failure, put, until_left
 from execserver.protocol.errors import os_error_text
 from execserver.verbs.audit import moment, printable, read_log
+from execserver.verbs.usage import carry_out
 
 HELP = """\
 Show where commands connected to through the proxy of a server, and what was refused them.
@@ -45,15 +46,8 @@ def main() -> int:
 
 
 def _main() -> int:
-    given = sys.argv[1:]
-    action = given[0] if given else ""
-    if action in ("-h", "--help"):
-        raise Leave(0, stdout=HELP)
-    if action != "log":
-        message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, "log <DIR>").leave("execserver network")
     try:
-        return _log(given[1:])
+        return carry_out("execserver network", sys.argv[1:], {"log": _log}, HELP, " <DIR>")
     except NotIntact as error:
         raise failure(str(error)) from None
     except OSError as error:

@@ -6,9 +6,10 @@ import os
 import sys
 from contextlib import contextmanager
 
-from execserver.arguments import Mistake, Program, missing, read_table
-from execserver.leaving import Leave, failure, put
+from execserver.arguments import Program, missing, read_table
+from execserver.leaving import failure, put
 from execserver.verbs import relay_engine
+from execserver.verbs.usage import carry_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,17 +42,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {"--role": ("executor", "harness", "both"
 
 def manage(given: list[str]) -> int:
     """Do what the arguments behind `token` say; return 0, or 1 for a revocation no replica has confirmed."""
-    action = given[0] if given else ""
-    if action in ("-h", "--help"):
-        raise Leave(0, stdout=HELP)
-    actions = {"create": _create, "list": _list, "revoke": _revoke}
-    if action not in actions:
-        message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, "<create|list|revoke>").leave(_PROGRAM)
     from execserver.relay.errors import CannotServe
 
+    actions = {"create": _create, "list": _list, "revoke": _revoke}
     try:
-        return actions[action](given[1:])
+        return carry_out(_PROGRAM, given, actions, HELP)
     except CannotServe as error:
         raise failure(str(error)) from None
 

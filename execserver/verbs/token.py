@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 
+from execserver import spans
 from execserver.arguments import Mistake, Parsed, Program, read_table
-from execserver.leaving import Leave, failure, put, until_left
+from execserver.leaving import failure, put, until_left
+from execserver.verbs.usage import carry_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,13 +53,10 @@ sandboxed command can look into it.
 """
 
 _PROGRAM = "execserver token"
-_ACTIONS = ("new", "narrow", "list", "revoke")
 _UNTIL, _ROOTS, _LABEL = "--until", "--roots", "--label"
 _READ_ONLY, _NO_NETWORK = "--read-only", "--no-network"
 _CAVEATS = (_UNTIL, _ROOTS, _READ_ONLY, _NO_NETWORK, _LABEL)
 _JSON = "--json"
-_SPAN = re.compile(r"([0-9]{1,6})([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -68,18 +66,11 @@ def main() -> int:
 
 
 def _main() -> int:
-    given = sys.argv[1:]
-    action = given[0] if given else ""
-    if action in ("-h", "--help"):
-        raise Leave(0, stdout=HELP)
-    actions = {"new": _new, "narrow": _narrow, "list": _list, "revoke": _revoke}
-    if action not in actions:
-        message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, f"<{'|'.join(_ACTIONS)}>").leave(_PROGRAM)
     from execserver.access.tokens.store import TokenStoreError
 
+    actions = {"new": _new, "narrow": _narrow, "list": _list, "revoke": _revoke}
     try:
-        return actions[action](given[1:])
+        return carry_out(_PROGRAM, sys.argv[1:], actions, HELP)
     except TokenStoreError as error:
         raise failure(str(error)) from None
 
@@ -181,8 +172,8 @@ def _folders(program: Program, parsed: Parsed) -> list[str]:
 
 def _second(text: str, now: float) -> int:
     """Return the Unix time that a text means."""
-    if found := _SPAN.fullmatch(text):
-        return int(now) + int(found[1]) * _SECONDS[found[2]]
+    if (span := spans.seconds(text)) is not None:
+        return int(now) + span
     try:
         import calendar
 

@@ -69,6 +69,14 @@ class Answers:
         """Print.  Raises OSError: BrokenPipeError without a reader."""
         self._sink.write(data)
 
+    def found(self, root: Root, path: PathUri, **members: object) -> None:
+        """Print the name of what was found, or as JSON with these members."""
+        name = root.name_of(path)
+        if self.as_json:
+            self.member(name, path, **members)
+        else:
+            self.put(self.name(name))
+
     def member(self, name: bytes, path: PathUri, **members: object) -> None:
         """Print an object of JSON on a line; a name that is no UTF-8 is exact in `uri` only."""
         text = name.decode("utf-8", "replace")

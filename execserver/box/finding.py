@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 NO_MATCH: Final = 1
 TROUBLE: Final = 2
+_FILE: Final = "file"
 _MOST_OF_A_FILE: Final = 1000  # matches that a box tells
 _LONGEST: Final = 1024  # characters of a line, the most that a box tells
 
@@ -69,19 +71,31 @@ def find(box: Box, path: str, pattern: str, kind: str | None, manner: Manner) ->
 
     def look(client: ExecServerClient, answers: Answers) -> int:
         root = Root(path, place_of(client, box, path))
+        is_empty = True
         with _telling(answers, path):
             for each in _patient(client.files.glob(root.place, pattern, gitignore=manner.gitignore)):
+                is_empty = False
                 if isinstance(each, FsWalkError):
                     answers.refuse(root, each)
                 elif kind is None or each.kind.value == kind:
-                    name = root.name_of(each.path)
-                    if manner.as_json:
-                        answers.member(name, each.path, kind=each.kind.value)
-                    else:
-                        answers.put(answers.name(name))
+                    answers.found(root, each.path, kind=each.kind.value)
+            if is_empty:
+                with patience():
+                    is_file = client.files.get_metadata(root.place).is_file
+                if is_file:
+                    _find_file(answers, root, pattern, kind)
         return 1 if answers.failures else 0
 
     return _searched(box, "fs_glob", manner, look, 1)
+
+
+def _find_file(answers: Answers, root: Root, pattern: str, kind: str | None) -> None:
+    """Do as `find` where the path is that of a file: a box finds only what is below one."""
+    if pattern != any_of([]):
+        answers.failures += 1
+        answers.complain(os.fsencode(root.asked), "it is a file, and patterns are for what is below a folder")
+    elif kind in (None, _FILE):
+        answers.found(root, root.place, kind=_FILE)
 
 
 def grep(box: Box, paths: Sequence[str], wanted: Wanted, manner: Manner) -> int:

@@ -70,7 +70,9 @@ class Report:
         self._removed += 1
 
     def failed(self, name: bytes, text: str) -> None:
-        """Tell and count what could not be done."""
+        """Tell and count what could not be done; of a folder that was not made only once."""
+        if name in self.failed_names:
+            return
         self.failures += 1
         self.failed_names.add(name)
         if self._lines:

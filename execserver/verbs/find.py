@@ -22,7 +22,7 @@ one with a colon.
 
 A PATTERN without a slash is for names in any folder, one with a slash for paths below PATH: `*` and `?` (not
 for a slash), [ab], [a-c], [!ab], {a,b}, and ** for any number of folders. Several count as any of them, none
-finds everything.
+finds everything. A PATH that is a file is found itself, without a PATTERN.
 
 Options:
   --type <TYPE>             f: files only, d: folders only.

@@ -47,6 +47,20 @@ def test_names_go_out_byte_for_byte(box: Person, tmp_path: Path) -> None:
     assert PathUri.parse(told["uri"]).native() == top + b"/" + ODD
 
 
+def test_a_file_is_found_itself(box: Person, tmp_path: Path) -> None:
+    path = f"{tmp_path}/top/one.py"
+    for words in ([f":{path}"], [path, "--type", "f"]):
+        assert box.run("find", *words).stdout.decode() == f"{path}\n"
+    told = json.loads(box.run("find", path, "--json").stdout)
+    assert told == {"path": path, "uri": f"file://{path}", "kind": "file"}
+    assert box.run("find", path, "--type", "d").stdout == b""
+    done = box.run("find", path, "*.py")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode() == (
+        f"execserver: {path}: it is a file, and patterns are for what is below a folder\n"
+    )
+
+
 def test_lines_are_printed_as_grep_does(box: Person, tmp_path: Path) -> None:
     top = f"{tmp_path}/top"
     done = box.run("grep", "-n", "second", f":{top}", "--gitignore")

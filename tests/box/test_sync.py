@@ -361,6 +361,13 @@ def test_a_person_sees_what_would_be_done_escaped(box: Person, tmp_path: Path) -
     assert listing(tmp_path / "target") == listing(source)
 
 
+def test_a_folder_that_cannot_be_made_is_told_once(box: Person, tmp_path: Path) -> None:
+    (tmp_path / "from" / "sub").mkdir(parents=True)
+    for words in ([f"{tmp_path}/from", ":/proc/none"], [f":{tmp_path}/from", "/proc/none"]):
+        done = box.run("sync", *words)
+        assert (done.returncode, len(done.stderr.splitlines()), b"; 2 failed" in done.stdout) == (1, 2, True)
+
+
 def test_cp_resumes_trees_and_files(box: Person, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "there").mkdir()

@@ -120,8 +120,9 @@ def _read_input() -> bytes:
     total = 0
     size = _PIPE_BYTES
     if (ahead := os.environb.pop(_READ_AHEAD, b"")).isdigit():
-        parts.append(os.read(int(ahead), size))
-        total = len(parts[0])
+        while part := os.read(int(ahead), _PIPE_BYTES):
+            parts.append(part)
+            total += len(part)
         os.close(int(ahead))
     while part := os.read(_STDIN, size):
         parts.append(part)

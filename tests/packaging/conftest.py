@@ -38,6 +38,15 @@ def dist() -> Path:
 
 
 @pytest.fixture(scope="session")
+def program(dist: Path) -> Path:
+    """The file, if it has a launcher."""
+    with (dist / "execserver").open("rb") as file:
+        if file.read(2) == b"#!":
+            pytest.skip("there was no compiler to build a launcher with")
+    return dist / "execserver"
+
+
+@pytest.fixture(scope="session")
 def used_home(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home where both files have been started before: unpacking takes longer than all else they do."""
     folder = tmp_path_factory.mktemp("used")

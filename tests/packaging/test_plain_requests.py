@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from execserver.dispatch import NAMES, choose
-from execserver.protocol.errors import RpcError
-from execserver.protocol.json_text import NotJson, parse
-from helpers.codex_fs import reply
-from helpers.fs_request import read_request
-from tests.support.one_file import LIMIT_S, Box, Done
+from tests.support.file_launcher import (
+    FIRST_READ,
+    HELPER,
+    MOST_READ,
+    answer,
+    answered,
+    asked,
+    is_left,
+    request_of,
+)
+from tests.support.one_file import Box
 
-HELPER = "--codex-run-as-fs-helper"
-HANDED_ON = b"execserver: there is no folder to unpack into\n"
-# Where it may unpack nothing, what the launcher leaves to the program cannot be answered.
-WITHOUT_TREE = {"EXECSERVER_CACHE_DIR": "not/absolute"}
-MOST_READ, MOST_CONTENT = 4096, 1 << 20
+MOST_CONTENT = 1 << 20
 
 OPERATIONS = ("fs/getMetadata", "fs/readFile", "fs/readDirectory", "fs/canonicalize")
 SIZES = (0, 1, 2, 3, 100, 3 * 65536 + 1, MOST_CONTENT)
@@ -32,15 +33,6 @@ FILES = (*(f"f{size}" for size in SIZES), "old", "link", "up/f3")
 FOLDERS = ("", "empty", "quoted", "up")
 OF_ALL_KINDS = (*FILES, *FOLDERS, "odd", "fifo", "pipe", "large")
 NOT_PLAIN = ("gone", "nowhere", "loop", "f3/x", "f3/", "./f3", "up/../f3", "f3/.", "quoted/a b", "f%33")
-
-
-@pytest.fixture(scope="module")
-def program(dist: Path) -> Path:
-    """The file, if it has a launcher."""
-    with (dist / "execserver").open("rb") as file:
-        if file.read(2) == b"#!":
-            pytest.skip("there was no compiler to build a launcher with")
-    return dist / "execserver"
 
 
 @pytest.fixture(scope="module")
@@ -61,35 +53,6 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "quoted" / name).touch()
     (folder / "odd" / "\xe9").touch()
     return folder
-
-
-def asked(program: Path, request: bytes, *argv: str) -> Done:
-    """Put a request to the launcher alone."""
-    return subprocess.run(
-        argv or ("execserver", HELPER),
-        executable=program,
-        input=request,
-        env=WITHOUT_TREE,
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-
-
-def is_left(done: Done) -> bool:
-    return done.returncode == 1 and done.stderr.startswith(HANDED_ON)
-
-
-def answer(request: bytes) -> bytes:
-    """Return the program's answer, empty for a request that it refuses to read."""
-    try:
-        return b"".join(reply(read_request(parse(request))))
-    except (RpcError, NotJson):
-        return b""
-
-
-def request_of(operation: str, path: object, **params: object) -> bytes:
-    return json.dumps({"operation": operation, "params": {"path": path, **params}}).encode()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +79,7 @@ def test_a_plain_request_is_answered_without_a_tree(
         *itertools.product(OPERATIONS, NOT_PLAIN),
         *itertools.product(("fs/readFile",), ("fifo", "pipe", "empty", "large")),
         *itertools.product(("fs/readDirectory",), ("odd", "f3", "fifo")),
-        *itertools.product(("fs/walk", "fs/open", "fs/remove", "fs/unknown"), ("f3",)),
+        *itertools.product(("fs/walk", "fs/open", "fs/unknown"), ("f3",)),
     ],
 )
 def test_what_is_not_plain_is_left_to_the_program(
@@ -181,7 +144,9 @@ def test_the_launcher_answers_as_the_file_helper_and_as_no_other_program(
 
 
 @pytest.mark.unpacked
-@pytest.mark.parametrize("size", [0, MOST_READ - 1, MOST_READ, MOST_READ + 1, 300_000])
+@pytest.mark.parametrize(
+    "size", [0, *range(FIRST_READ - 1, FIRST_READ + 2), 300_000, MOST_READ, MOST_READ + 1]
+)
 def test_the_program_gets_the_whole_of_a_request_that_is_left_to_it(one_file: Box, size: int) -> None:
     one_file.temporary.joinpath("é").write_text("x" * size)
     request = request_of("fs/getMetadata", f"file://{one_file.temporary}/é").ljust(size)
@@ -205,16 +170,3 @@ def test_an_answer_that_nobody_reads_ends_with_the_words_of_the_program(one_file
     finally:
         os.close(theirs)
     assert (done.returncode, done.stderr) == (1, b"fs sandbox helper failed: Broken pipe (os error 32)\n")
-
-
-def answered(box: Box, request: bytes, stdout: int = subprocess.PIPE) -> Done:
-    """Put a request to the file, which has its tree."""
-    return subprocess.run(
-        [box.program, HELPER],
-        input=request,
-        env=box.variables,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        timeout=LIMIT_S,
-        check=False,
-    )

@@ -19,7 +19,10 @@ from tools.freeze.elf import NotElf, read_elf
 from tools.freeze.packages import INIT_MACHINES
 from tools.problems import Problem, say
 
-SOURCES = ("launcher.c", "cache.c", "prove.c", "unpack.c", "plain.c", "wrapper.c", "json.c")
+SOURCES = (
+    *("launcher.c", "cache.c", "prove.c", "unpack.c", "wrapper.c", "json.c"),
+    *("plain.c", "request.c", "base64.c", "looking.c", "changing.c"),
+)
 INIT_SOURCES = ("entry.c", "message.c", "template.c", "root.c", "init.c", "watch.c", "command.c")
 INIT = "sandbox-init"  # in the tree, where execserver/runtime_paths.py looks for it
 SCRIPT = "head.sh"

@@ -1,0 +1,126 @@
+/* Operations that change something.
+ *
+ * Where one fails, the other program performs it from the beginning, and tells why.  So each is either one step,
+ * done or not, or it may be done twice: what a first attempt has left of the work, the second one does. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base64.h"
+#include "operations.h"
+
+enum { MOST_LEVELS = 64 }; /* of a tree to remove; each holds a descriptor */
+
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+int open_target(const char *path, mode_t mode, struct stat *there) {
+    /* A FIFO or a device is not even opened: that might wake somebody. */
+    if (stat(path, there) ? errno != ENOENT : !S_ISREG(there->st_mode)) return -1;
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
+    if (file < 0) return -1;
+    if (!fstat(file, there) && S_ISREG(there->st_mode)) return file;
+    close(file);
+    return -1;
+}
+
+int replace_content(int file, const struct stat *there, const unsigned char *data, size_t size) {
+    size_t written = 0;
+    ssize_t taken = 0;
+    while (written < size && (taken = write(file, data + written, size - written)) > 0) written += (size_t)taken;
+    if (written < size) {
+        /* Empty as it was: so the other program knows that it may empty it after its own failure. */
+        if (!there->st_size) (void)!ftruncate(file, 0);
+        return 0;
+    }
+    /* Overwritten and then cut: to empty a file first takes the file system longer. */
+    if ((off_t)size < there->st_size) return !ftruncate(file, (off_t)size);
+    return size || there->st_size || !futimens(file, NULL); /* also nothing in place of nothing was written now */
+}
+
+int write_file(struct buffer *answer, const struct request *request) {
+    struct stat there;
+    size_t size;
+    if (!request->content.at) return 0;
+    unsigned char *content = decode_base64(request->content.at, request->content.size, &size);
+    int file = content ? open_target(request->path, 0666, &there) : -1;
+    int is_done = file >= 0 && replace_content(file, &there, content, size);
+    if (file >= 0) close(file);
+    free(content);
+    append_text(answer, "{}");
+    return is_done;
+}
+
+/* ---- folders --------------------------------------------------------------------------------------- */
+
+static int is_folder(const char *path) {
+    struct stat found;
+    return !stat(path, &found) && S_ISDIR(found.st_mode);
+}
+
+/* Make the folders above a path, from the top; one that cannot be made shows at the path itself. */
+static void make_parents(const char *path) {
+    char parent[PATH_MAX];
+    strcpy(parent, path);
+    for (char *slash = parent; (slash = strchr(slash + 1, '/')); *slash = '/') {
+        *slash = 0;
+        mkdir(parent, 0777);
+    }
+}
+
+int create_directory(struct buffer *answer, const struct request *request) {
+    const char *path = request->path;
+    int is_done = !mkdir(path, 0777);
+    if (!is_done && request->recursive) {
+        if (errno == ENOENT) make_parents(path);
+        is_done = !mkdir(path, 0777) || is_folder(path);
+    }
+    append_text(answer, "{}");
+    return is_done;
+}
+
+/* ---- removing -------------------------------------------------------------------------------------- */
+
+static int remove_folder(int parent, const char *name, int levels);
+
+static int remove_entry(int folder, const struct dirent *entry, int levels) {
+    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) return 1;
+    if (entry->d_type == DT_DIR) return remove_folder(folder, entry->d_name, levels);
+    return entry->d_type != DT_UNKNOWN && (!unlinkat(folder, entry->d_name, 0) || errno == ENOENT);
+}
+
+/* Remove a folder with everything in it; 0 where something stays.  No symlink is followed. */
+static int remove_folder(int parent, const char *name, int levels) {
+    int folder = levels ? openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK) : -1;
+    DIR *listing = folder < 0 ? NULL : fdopendir(folder);
+    struct dirent *entry;
+    int is_empty = 1;
+    if (!listing) {
+        if (folder >= 0) close(folder);
+        return 0;
+    }
+    while (is_empty && (errno = 0, entry = readdir(listing))) is_empty = remove_entry(folder, entry, levels - 1);
+    is_empty = is_empty && !errno;
+    closedir(listing);
+    return is_empty && !unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+static int is_root(const struct stat *found) {
+    struct stat root;
+    return lstat("/", &root) || (found->st_dev == root.st_dev && found->st_ino == root.st_ino);
+}
+
+int remove_path(struct buffer *answer, const struct request *request) {
+    struct stat found;
+    int is_done;
+    if (lstat(request->path, &found)) is_done = errno == ENOENT && request->force;
+    else if (!S_ISDIR(found.st_mode)) is_done = !unlink(request->path);
+    else if (!request->recursive) is_done = !rmdir(request->path);
+    else is_done = !is_root(&found) && remove_folder(AT_FDCWD, request->path, MOST_LEVELS);
+    append_text(answer, "{}");
+    return is_done;
+}

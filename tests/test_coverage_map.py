@@ -86,6 +86,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.files.capability_names": "files/test_capability_loading.py",
     "execserver.files.capability_roots": "services/test_discovery_roots.py",
     "execserver.handlers.discovery": "e2e/test_newest_transcripts.py",
+    "execserver.handlers.process_start": "handlers/test_sandboxed_start.py",
     "execserver.handlers.shell_snapshots": "e2e/test_shell_snapshots.py",
     "execserver.client.client": "client/test_against_server.py",
     "execserver.remote.admission": "remote/test_stream_handshakes.py",

@@ -12,6 +12,7 @@ def load_handlers() -> None:
     for name in (
         "session",
         "process",
+        "process_start",
         "watching",
         "ports",
         "filesystem",

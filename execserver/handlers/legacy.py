@@ -5,7 +5,7 @@ from __future__ import annotations
 from execserver.core.process_state import SandboxNote
 from execserver.handlers.context import Call
 from execserver.handlers.limits import UNRESTRICTED, limits
-from execserver.handlers.process import planner, start_confined
+from execserver.handlers.process_start import planner, start_confined
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import Later, Reply
 from execserver.protocol.errors import InvalidParams, InvalidRequest

@@ -52,8 +52,8 @@ Without a terminal ^C, ^\\, SIGTERM and SIGHUP go to the command; a second SIGTE
 lost connection is resumed while the command goes on. Over ssh: and without a box it ends the command.
 
 Exit status: that of the command; 128 and the signal's number if a signal ended it, for a limit with the
-reason on stderr. 2 wrong usage, 126 it cannot be started, 127 there is no such program or folder, 141 nobody
-reads the output, 255 the box cannot be reached, or was lost.
+reason on stderr. 2 wrong usage, 126 it cannot be started, 127 there is no such program or folder (101 for
+both with --sandbox), 141 nobody reads the output, 255 the box cannot be reached, or was lost.
 """
 
 SHELL_HELP = """\

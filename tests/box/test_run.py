@@ -92,6 +92,7 @@ def test_a_policy_holds_it_back(person: Person, server: ServerProcess, tmp_path:
         pytest.skip("no sandbox works here")
     assert (inside / "f").read_text() == "x\n"
     assert not outside.exists()
+    assert person.run("run", server.url, *words, "--", "/no/such").returncode == 101  # as the contract has it
 
 
 TIME_IS_OVER = b"execserver: the command ended because its time of 300 ms was over\n"

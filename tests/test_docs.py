@@ -217,3 +217,15 @@ def test_the_repository_names_nothing_of_its_makers_workplace() -> None:
         if path.suffix in (".py", ".md", ".toml", ".txt"):
             found += [named(path) for line in path.read_text().splitlines() if words.search(line)]
     assert found == []
+
+
+@pytest.mark.parametrize("folder", ["services", "client", "box"])
+def test_each_module_of_a_large_folder_has_its_place_in_the_architecture(folder: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = re.search(rf"^\| `{folder}/` \| modules \|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert table is not None
+    modules = "".join(row.split("|")[2] for row in table[1].splitlines())
+    named = [name.rstrip("/") for name in re.findall(r"`([a-z_]+/?)`", modules)]
+    inside = (ROOT / "execserver" / folder).iterdir()
+    there = {each.stem for each in inside if each.suffix == ".py" or (each / "__init__.py").exists()}
+    assert sorted(named) == sorted(there - {"__init__"})

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.support.proxy_settings import proxy_settings
 from tests.support.running import PATH, outcome, run, start
 from tests.support.sandboxes import context, managed, special
 from tests.support.server_process import ServerProcess, base_environment
+from tests.support.small_web import Web, small_web
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
 
@@ -39,36 +39,10 @@ for url in sys.argv[1:]:
 DIRECT = "import socket, sys; print(socket.socket().connect_ex((sys.argv[1], int(sys.argv[2]))))"
 
 
-class Web:
-    """A server on loopback that answers each request with its first line and its Host."""
-
-    def __init__(self) -> None:
-        self._sock = socket.create_server(("127.0.0.1", 0))
-        self.port = self._sock.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._sock.accept()
-            except OSError:
-                return
-            with connection:
-                body = connection.recv(65536).split(b"\r\n")[0]
-                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-
-    def close(self) -> None:
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-        self._thread.join()
-
-
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
-    made = Web()
-    yield made
-    made.close()
+    with small_web() as web:
+        yield web
 
 
 @pytest.fixture(scope="module")

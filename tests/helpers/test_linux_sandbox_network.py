@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from tests.helpers.sandbox_box import Box
 from tests.support.proc import marked
+from tests.support.small_web import Web, small_web
 
 FETCH = (
     "exec 3<>/dev/tcp/127.0.0.1/${http_proxy##*:};"
@@ -18,36 +17,10 @@ FETCH = (
 )
 
 
-class Web:
-    """A server on loopback that answers each connection."""
-
-    def __init__(self) -> None:
-        self._sock = socket.create_server(("127.0.0.1", 0))
-        self.port = self._sock.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._sock.accept()
-            except OSError:
-                return
-            with connection:
-                connection.recv(4096)
-                connection.sendall(b"HTTP/1.1 200 Here\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-
-    def close(self) -> None:
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-        self._thread.join()
-
-
 @pytest.fixture
 def web() -> Iterator[Web]:
-    made = Web()
-    yield made
-    made.close()
+    with small_web() as web:
+        yield web
 
 
 @pytest.fixture

@@ -220,15 +220,19 @@ class Server:
             self._settle()
         front = Front(listener.open, lambda out: listener.pack(out, file))
         self._be_upgradable(partial(self._made_upgrade, front, signals))
+        self._serve_until_stopped(taken_over, signals)
+        listener.close()
+        self._end()
+        return 0
+
+    def _serve_until_stopped(self, taken_over: TakenOver | None, signals: EndSignals) -> None:
+        """Say that clients are served, and wait for the end; from then on nobody asks for an upgrade."""
         self._ready()
         if taken_over is not None:
             self._taken_over(taken_over, signals)
         self._stop.wait()
         if self._door is not None:
             self._door.close()
-        listener.close()
-        self._end()
-        return 0
 
     def _end_signals(self, *, spared: bool = False) -> tuple[signal.Signals, ...]:
         """Return the signals that end the server: SIGHUP not, if it is `spared` or means an upgrade."""
@@ -322,12 +326,7 @@ class Server:
         if serving.may_be_handed_over:
             front = Front(serving.open, serving.pack)
             self._be_upgradable(partial(self._made_upgrade, front, signals))
-        self._ready()
-        if taken_over is not None:
-            self._taken_over(taken_over, signals)
-        self._stop.wait()
-        if self._door is not None:
-            self._door.close()
+        self._serve_until_stopped(taken_over, signals)
         if stdin is not None:
             stdin.close()
         serving.close()

@@ -1,8 +1,8 @@
 """The sandbox plan: what a sandboxed process sees and may do, as plain data.
 
-A plan is made from a policy and host facts (`planner`).  The native back end carries it out (`rootfs.view`);
-the others translate it.  Two plans are equal exactly if their sandbox roots would be equal.  Nothing here
-does any I/O.  Paths are absolute, bytes, and without symlinks.
+A plan is made from a policy and host facts (`planner`).  The native back end carries it out
+(`rootfs.builder`); the others translate it.  Two plans are equal exactly if their sandbox roots would be
+equal.  Nothing here does any I/O.  Paths are absolute, bytes, and without symlinks.
 
 Every sandbox root has a /dev and a /proc of its own, put in place after the root and before the first mount.
 Nothing of the host's is ever bound over them, except below /dev/shm.

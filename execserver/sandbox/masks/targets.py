@@ -206,7 +206,7 @@ class MaskTargets:
     def _cover(self, missing: Missing, lease: Lease) -> _Held | None:
         """Return the mask target for a lease's next path; None where nobody inside could make one."""
         if self._records is None:  # after a kill nobody would know what to remove
-            raise MaskTargetError("there is no private folder for the records of placeholders")
+            raise MaskTargetError("there is no private folder for the records of mask targets")
         parent_fd = _parent_of(missing, lease)
         held = None
         try:
@@ -381,7 +381,7 @@ def _recorded(
         return records.add(path, directory, NEW if identity is None else USED, identity)
     except OSError as error:
         # Not an OSError: the caller would take it for an error of the path itself.
-        raise MaskTargetError(f"a placeholder cannot be noted: {os.strerror(error.errno or 0)}") from None
+        raise MaskTargetError(f"a mask target cannot be noted: {os.strerror(error.errno or 0)}") from None
 
 
 def _is_gone(plan: SandboxPlan, identity: Identity) -> bool:

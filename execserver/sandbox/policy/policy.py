@@ -240,7 +240,7 @@ class Policy:
 
 
 def file_policy(context: FileSystemSandboxContext, host: Host, server_cwd: bytes) -> Policy:
-    """Resolve the context of an fs/* request that passed `intent.file_request_needs_sandbox`.
+    """Resolve the context of an fs/* request that passed `request_check.file_request_needs_sandbox`.
 
     The network is never granted, the platform's directories always are.  `server_cwd` serves where the
     context has no `cwd`.  Raises PlanRefused.
@@ -249,7 +249,7 @@ def file_policy(context: FileSystemSandboxContext, host: Host, server_cwd: bytes
 
 
 def process_policy(context: FileSystemSandboxContext, host: Host, process_cwd: bytes) -> Policy:
-    """Resolve the context of a process/start that passed `intent.process_request_needs_sandbox`.
+    """Resolve the context of a process/start that passed `request_check.process_request_needs_sandbox`.
 
     `process_cwd`, the directory of the process, serves where the context has no `cwd`.  Raises PlanRefused.
     """

@@ -27,6 +27,9 @@ from execserver.http_client.response_events import (
     ResponseReader,
 )
 
+# To the network at once.  `sendall` goes on with a MiB at a time, and OpenSSL refuses an attempt that has
+# less than the kernel took of the one before.
+_SENT_BYTES = 512 * 1024
 READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache and are slower
 JOINED_BYTES = 512 * 1024  # of body are returned together; the reference's client holds 256 pieces only
 MAX_INTERIM_RESPONSES = 100
@@ -70,7 +73,7 @@ class Exchange:
         """
         self._sock.settimeout(0.0)
         try:
-            sent = self._sock.send(request)
+            sent = self._sock.send(memoryview(request)[:_SENT_BYTES])
         except self._would_block:
             sent = 0
         except OSError:

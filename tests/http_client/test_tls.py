@@ -6,14 +6,19 @@ import ssl
 import subprocess
 from pathlib import Path
 
+import gevent
 import pytest
+from gevent import socket
 from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext
 
+from execserver.http_client.exchange import Exchange
 from execserver.http_client.tls import Tls
 from execserver.http_client.trust import NoTrust
 from execserver.protocol.errors import InternalError
 from tests.support.certificates import Authority, make_authority
 from tests.support.http_peer import OK, Caller, Peer, answering, serving, silent
+
+SO_RCVBUFFORCE = 33
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +117,29 @@ def test_a_large_request_goes_out_while_the_answer_comes_in(folder: Path) -> Non
     with serving(play, tls=context(folder)) as server:
         got = trusting(folder).ask(server.url, method="POST", body_base64=b"x" * size)
     assert got["body"] == b"x" * size
+
+
+def test_a_request_of_which_the_kernel_takes_much_at_once_goes_on_behind_that(folder: Path) -> None:
+    size = 6_000_000
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 * 1024 * 1024)
+        except PermissionError:
+            pytest.skip("this user cannot have a socket that takes much at once")
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    server = context(folder).wrap_socket(far, server_side=True, do_handshake_on_connect=False)
+    greeting = gevent.spawn(server.do_handshake)
+    tls = Tls({"SSL_CERT_FILE": str(folder / "ca.pem")})
+    exchange = Exchange(tls.wrap(near, "localhost"), "POST", tls.would_block)
+    greeting.get()
+    exchange.send(b"x" * size)  # nobody reads yet
+    left = size
+    with gevent.Timeout(30):
+        while left:
+            left -= len(server.recv(min(left, 65536)))
+    exchange.close()
+    server.close()
 
 
 def test_a_body_cut_without_goodbye_is_no_answer(folder: Path) -> None:

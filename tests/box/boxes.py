@@ -20,6 +20,7 @@ import ptyprocess
 import pytest
 
 from execserver.dispatch import VERBS
+from tests.support.accounts import own_cache
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.relay_process import program
 from tests.support.server_process import ServerProcess, interrupts_not_ignored
@@ -42,6 +43,7 @@ class Person:
             "TERM": "xterm",
             "SHELL": "/bin/sh",
             "PYTHONPATH": str(ROOT),
+            **own_cache(),
         }
 
     def run(self, *words: str, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.accounts import own_cache
 from tests.support.newest import environment_in, lines_of, make_files
 from tests.support.peer import Peer
 from tests.support.running import start
@@ -27,7 +28,7 @@ def replay(name: str, root: Path, count: str) -> tuple[list[dict[str, Any]], lis
     lines = lines_of(name, root)
     make_files(root, {})
     wanted, got = [], []
-    env = base_environment() | environment_in(root)
+    env = base_environment() | own_cache() | environment_in(root)
     options = ("--concurrent-requests", count)
     with ServerProcess(listen="stdio", env=env, cwd=root / "cwd", options=options) as server:
         with server.stdio() as peer:

@@ -15,6 +15,7 @@ from execserver.access.tokens import store
 from execserver.access.tokens.caveats import caveats
 from execserver.runtime_paths import token_stores
 from tests.e2e.sandbox_places import Place, place_for
+from tests.support.accounts import own_cache
 from tests.support.peer import Json, RemoteError
 from tests.support.running import PATH, outcome
 from tests.support.sandboxes import context, managed, read_only, rule, special
@@ -43,7 +44,7 @@ def granted(
         home.mkdir()
         folders = None if roots is None else [os.fsencode(place.folder / root) for root in roots]
         token = store.issue(folder_of(home), caveats(None, folders, read_only, network), 0)
-        env = {**base_environment(), "HOME": str(home)}
+        env = {**base_environment(), **own_cache(), "HOME": str(home)}
         with ServerProcess(OURS, options=("--ws-auth", "execserver-token"), env=env) as server:
             peer = WsPeer.connect(server.url, headers=[f"Authorization: Bearer {token.text}"])
             peer.open_session()

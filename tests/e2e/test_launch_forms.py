@@ -14,6 +14,7 @@ import pytest
 
 from execserver.version import CONTRACT_VERSION
 from tests.remote.standin import StandIn, Told
+from tests.support.accounts import own_cache
 from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.programs import write_program, write_script
 from tests.support.relay import Relay
@@ -63,6 +64,7 @@ class Box:
                 _put(place / name)
         self.env = {
             **base_environment(),
+            **own_cache(),
             "PATH": f"{folder}/bin:/usr/bin:/bin",
             "HOME": str(folder),
             "PLACE": str(folder),

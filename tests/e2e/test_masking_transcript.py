@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.accounts import own_cache
 from tests.support.folders import plain_place
 from tests.support.newest import environment_in, lines_of, make_files
 from tests.support.running import Outcome, outcome
@@ -36,7 +37,7 @@ LOOSE = {"n9": "hunter"}
 LISTED = "CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"
 ACTIVE = "CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE"
 TELLS = "EXECSERVER_UNMASKED_CREDENTIALS"
-OWN = {"PATH", "_", "SHLVL", *base_environment()} - {"HOME"}  # of the machines
+OWN = {"PATH", "_", "SHLVL", *base_environment(), *own_cache()} - {"HOME"}  # of the machines
 
 Message = dict[str, Any]
 
@@ -93,7 +94,7 @@ def played(root: Path) -> dict[str, tuple[Recorded, Message, Outcome | None]]:
     lines = lines_of(NAME, root)
     make_files(root, {})
     started = replace(OURS, env=environment_in(root) | lines[0]["msg"]["env"])
-    base = {key: value for key, value in base_environment().items() if key != "TMPDIR"}
+    base = {key: value for key, value in base_environment().items() if key != "TMPDIR"} | own_cache()
     found = {}
     with ServerProcess(started, listen="stdio", env=base, cwd=root / "cwd") as server:
         with server.stdio() as peer:

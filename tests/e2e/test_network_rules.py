@@ -17,6 +17,7 @@ from execserver.access.tokens.caveats import caveats
 from execserver.access.tokens.chain import Token, narrowed
 from execserver.runtime_paths import token_stores
 from execserver.sandbox.proxy.routes import HTTP_PORT
+from tests.support.accounts import own_cache
 from tests.support.peer import Json, Peer, RemoteError
 from tests.support.proxy_settings import proxy_settings
 from tests.support.running import PATH, outcome, run, start
@@ -221,7 +222,7 @@ def test_the_rules_of_a_label_are_for_tokens_that_were_issued_with_it(tmp_path: 
     ci, other, none = (store.issue(folder, caveats(label=label), 0) for label in ("ci", "other", None))
     added = [narrowed(token, caveats(label="ci")) for token in (other, none)]
     relabelled = narrowed(ci, caveats(label="other"))
-    env = {**base_environment(), "HOME": str(tmp_path)}
+    env = {**base_environment(), **own_cache(), "HOME": str(tmp_path)}
     options = ("--network-rules", str(rules), "--ws-auth", "execserver-token")
 
     def reached(server: ServerProcess, token: Token) -> list[bool]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.accounts import own_cache
 from tests.support.egress_world import World
 from tests.support.folders import plain_place
 from tests.support.newest import environment_in
@@ -78,7 +79,7 @@ def test_the_newest_client_is_answered_as_by_its_own_server(name: str, root: Pat
         (root / file).write_bytes(content)
     home = root / "executor-home"
     env = base_environment() | environment_in(root) | {"HOME": str(home), "CODEX_HOME": str(home / ".codex")}
-    env |= {"SHELL": "/bin/bash", "EXECUTOR_SECRET_TOKEN": SECRET}
+    env |= own_cache() | {"SHELL": "/bin/bash", "EXECUTOR_SECRET_TOKEN": SECRET}
     with ServerProcess(OURS, env=env, cwd=root) as server, server.connect() as peer:
         failures = ClientReplay(peer, recording).run()
     assert not failures, "\n".join(failures)
@@ -99,7 +100,11 @@ def test_its_network_feature_is_answered_as_by_its_own_server(name: str, root: P
     run.mkdir()  # an ordinary user is root in that network, and may not use root's
     env = {key: value for key, value in base_environment().items() if key != "TMPDIR"}
     env |= environment_in(root) | {"HOME": str(home), "CODEX_HOME": str(home / ".codex")}
-    env |= {"SHELL": "/bin/bash", "XDG_RUNTIME_DIR": str(run), "AWS_CA_BUNDLE": "/etc/ssl/certs/all.pem"}
+    env |= own_cache() | {
+        "SHELL": "/bin/bash",
+        "XDG_RUNTIME_DIR": str(run),
+        "AWS_CA_BUNDLE": "/etc/ssl/certs/all.pem",
+    }
     there = replace(OURS, argv=(*world.command, *OURS.argv))
     with ServerProcess(there, listen="stdio", env=env, cwd=root) as server:
         with server.stdio() as peer:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Connect, StartServer
+from tests.support.accounts import own_cache
 from tests.support.peer import Json, Peer, RemoteError
 from tests.support.running import PATH, run, start, start_params, take_where, terminate
 from tests.support.server_process import base_environment
@@ -127,7 +128,7 @@ def test_a_tilde_is_the_home_of_the_server(
     start_server: StartServer, connect: Connect, tmp_path: Path
 ) -> None:
     (tmp_path / "f").write_bytes(b"x")
-    peer = connect(start_server(env=base_environment() | {"HOME": str(tmp_path)}))
+    peer = connect(start_server(env=base_environment() | own_cache() | {"HOME": str(tmp_path)}))
     peer.open_session()
     assert peer.call("fs/readFile", {"path": "~/f"})["dataBase64"] == "eA=="
     assert run(peer, "p", "pwd -P", cwd="~").stdout.decode() == f"{os.path.realpath(tmp_path)}\n"

@@ -14,6 +14,7 @@ from execserver.access.tokens import store
 from execserver.access.tokens.caveats import caveats
 from execserver.access.tokens.chain import Token, narrowed
 from execserver.runtime_paths import token_stores
+from tests.support.accounts import own_cache
 from tests.support.peer import Json, PeerClosed, ProtocolFault, RemoteError
 from tests.support.running import run, start
 from tests.support.server_process import OURS, ServerProcess, base_environment
@@ -57,7 +58,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     home = tmp_path_factory.mktemp("home").resolve()
     folder = token_stores({b"HOME": os.fsencode(home)})[0]
     first = store.issue(folder, ("l-first",), time.time())
-    env = {**base_environment(), "HOME": str(home), "EXECSERVER_LOG": "debug"}
+    env = {**base_environment(), **own_cache(), "HOME": str(home), "EXECSERVER_LOG": "debug"}
     with ServerProcess(OURS, options=MODE, env=env, cwd=ROOT) as server:
         yield Desk(server, folder, home)
         told = server.errors()
@@ -158,12 +159,12 @@ def test_no_command_comes_to_the_list(desk: Desk) -> None:
 
 
 def test_without_a_list_the_server_does_not_start(tmp_path: Path) -> None:
-    env = {**base_environment(), "HOME": str(tmp_path)}
+    env = {**base_environment(), **own_cache(), "HOME": str(tmp_path)}
     with pytest.raises(AssertionError, match="make a first token: execserver token new"):
         ServerProcess(OURS, options=MODE, env=env, cwd=ROOT)
 
 
 def test_no_other_option_goes_with_it(tmp_path: Path) -> None:
-    env = {**base_environment(), "HOME": str(tmp_path)}
+    env = {**base_environment(), **own_cache(), "HOME": str(tmp_path)}
     with pytest.raises(AssertionError, match="takes no other websocket auth flags"):
         ServerProcess(OURS, options=(*MODE, "--ws-token-sha256", "0" * 64), env=env, cwd=ROOT)

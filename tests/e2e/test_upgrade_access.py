@@ -15,6 +15,7 @@ from execserver.access.tokens import store
 from execserver.access.tokens.caveats import caveats
 from execserver.access.tokens.chain import Token
 from execserver.runtime_paths import token_stores
+from tests.support.accounts import own_cache
 from tests.support.peer import ProtocolFault, RemoteError
 from tests.support.running import PATH, output_until, run, start, terminate, write
 from tests.support.server_process import ServerProcess, base_environment
@@ -54,7 +55,7 @@ def test_who_came_with_a_token_may_do_no_more_and_no_less(tmp_path: Path) -> Non
         folder, caveats(label="ci", roots=[os.fsencode(inside)], network=False), time.time()
     )
     other = store.issue(folder, ("l-other",), time.time())
-    env = {**base_environment(), "HOME": str(home)}
+    env = {**base_environment(), **own_cache(), "HOME": str(home)}
     with ServerProcess(options=("--ws-auth", "execserver-token"), env=env, cwd=ROOT) as server:
         peer, session = connected(server, limited)
         gone, detached = connected(server, other)
@@ -90,7 +91,7 @@ def test_a_token_that_lapses_while_a_server_is_upgraded_is_worth_nothing_behind_
     home = tmp_path / "home"
     folder = token_stores({b"HOME": os.fsencode(home)})[0]
     token = store.issue(folder, ("l-a",), time.time())
-    env = {**base_environment(), "HOME": str(home)}
+    env = {**base_environment(), **own_cache(), "HOME": str(home)}
     with ServerProcess(options=("--ws-auth", "execserver-token"), env=env, cwd=ROOT) as server:
         peer, _ = connected(server, token)
         os.kill(server.pid, signal.SIGSTOP)  # so that it can notice in its next life only

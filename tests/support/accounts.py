@@ -29,3 +29,12 @@ def account_shell() -> str | None:
     """Return the shell in that entry, which may be empty."""
     entry = account()
     return entry.pw_shell if entry else None
+
+
+def own_cache() -> dict[str, str]:
+    """Return the variable by which the built file, in a home of a test's own, finds itself unpacked already.
+
+    There it would write some 50 MB, and with `syncfs` all that anybody has not written yet: seconds on a busy
+    machine, for each test.  Another user falls back to places of its own.
+    """
+    return {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or f"{home()}/.cache"}

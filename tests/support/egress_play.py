@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.accounts import own_cache
 from tests.support.egress_world import World
 from tests.support.newest import environment_in, lines_of, make_files
 from tests.support.peer import Json, PeerTimeout
@@ -174,7 +175,7 @@ def play_egress(name: str, root: Path, world: World, flavour: Flavour) -> list[s
     variables["XDG_RUNTIME_DIR"] = str(root / "run")
     argv = (*world.command, *flavour.argv)
     started = replace(flavour, argv=argv, env=environment_in(root) | variables)
-    base = {key: value for key, value in base_environment().items() if key != "TMPDIR"}
+    base = {key: value for key, value in base_environment().items() if key != "TMPDIR"} | own_cache()
     with ServerProcess(started, listen="stdio", env=base, cwd=root / "cwd") as server:
         with server.stdio() as peer:
             assert isinstance(peer, StdioPeer)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.accounts import own_cache
 from tests.support.peer import Json
 from tests.support.server_process import Flavour, ServerProcess, base_environment
 from tests.support.stdio_peer import StdioPeer
@@ -56,7 +57,7 @@ def play_newest(name: str, root: Path, flavour: Flavour, course: Course) -> list
         course.before(root)
     command = with_files_in_etc(root, remarks["etc"]) if "etc" in remarks else ()
     started = replace(flavour, argv=(*command, *flavour.argv), env=environment_in(root))
-    base = {name: value for name, value in base_environment().items() if name != "TMPDIR"}
+    base = {name: value for name, value in base_environment().items() if name != "TMPDIR"} | own_cache()
     with ServerProcess(started, listen="stdio", env=base, cwd=root / "cwd") as server:
         with server.stdio() as peer:
             assert isinstance(peer, StdioPeer)

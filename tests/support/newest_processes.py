@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.accounts import own_cache
 from tests.support.differences import Differences
 from tests.support.feed import whole
 from tests.support.peer import Json
@@ -74,7 +75,11 @@ class NewestStage(Stage):
     """One server on stdio in the recorded surroundings."""
 
     def __init__(self, flavour: Flavour, root: Path) -> None:
-        env = base_environment() | {"HOME": str(root / "home"), "CODEX_HOME": str(root / "home/.codex")}
+        env = (
+            base_environment()
+            | own_cache()
+            | {"HOME": str(root / "home"), "CODEX_HOME": str(root / "home/.codex")}
+        )
         env |= {"PATH": RECORDED_PATH, "SHELL": "/bin/bash"}
         env.pop("TMPDIR", None)
         self.server = ServerProcess(flavour, listen="stdio", env=env, cwd=root / "cwd")

@@ -20,7 +20,7 @@ def test_a_pipe_is_read_as_bytes_come_while_others_run() -> None:
             os.write(writing, piece)
             gevent.sleep(0)
         os.close(writing)
-        assert b"".join(taken.get(timeout=10)) == b"onetwo"
+        assert b"".join(taken.get(timeout=20)) == b"onetwo"
         assert source.read() == b""
     os.close(reading)
 

@@ -64,7 +64,7 @@ class FakeExecutor:
         """End it without a word."""
         self._closed = True
         self._socket.close()
-        gevent.joinall(self._greenlets, timeout=5)
+        gevent.joinall(self._greenlets, timeout=20)
 
     def __enter__(self) -> FakeExecutor:
         return self

@@ -141,7 +141,7 @@ class FakeServer:
         """Wait for the `count`-th request for a method and return it."""
         while len(self.asked(method)) < count:
             self._something.clear()
-            assert self._something.wait(5), f"no request {count} for {method}: {self.requests}"
+            assert self._something.wait(20), f"no request {count} for {method}: {self.requests}"
         return self.asked(method)[count - 1]
 
 

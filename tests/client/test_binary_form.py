@@ -76,7 +76,7 @@ def test_forwarded_bytes_come_without_base64(
         if reverse:
             opened = remote.ports.listen("127.0.0.1")
             near.connect((opened.address.host, opened.address.port))
-            far, stream = near, opened.accept(timeout=10)
+            far, stream = near, opened.accept(timeout=20)
         else:
             stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
             far, _ = there.accept()
@@ -88,7 +88,7 @@ def test_forwarded_bytes_come_without_base64(
 
         sending = gevent.spawn(play)
         assert b"".join(iter(stream.recv, b"")) == DATA
-        sending.get(timeout=10)
+        sending.get(timeout=20)
         far.close()
         stream.close()
     assert len(taken) >= 4

@@ -77,7 +77,7 @@ def ask(connection: Connection, method: str) -> gevent.Greenlet[..., JsonText]:
 
 
 def outcome(caller: gevent.Greenlet[..., JsonText]) -> object:
-    return msgspec.json.decode(bytes(caller.get(timeout=5)))
+    return msgspec.json.decode(bytes(caller.get(timeout=20)))
 
 
 def test_answers_are_matched_by_id_whatever_their_order(
@@ -132,7 +132,7 @@ def test_an_error_answer_becomes_the_error_of_its_code(
     caller = gevent.spawn(capture, connection, "m")
     gevent.sleep(0)
     transport.put({"error": {"code": code, "message": "why"}, "id": 1})
-    error = caller.get(timeout=5)
+    error = caller.get(timeout=20)
     assert type(error) is kind
     assert (error.code, error.message, error.method) == (code, "why", "m")
 
@@ -150,7 +150,7 @@ def test_an_error_without_id_ends_every_waiting_call(connection: Connection, tra
     callers = [gevent.spawn(capture, connection, method) for method in ("a", "b")]
     gevent.sleep(0)
     transport.put({"error": {"code": -32600, "message": "failed to parse"}, "id": -1})
-    assert [type(caller.get(timeout=5)) for caller in callers] == [InvalidRequestError] * 2
+    assert [type(caller.get(timeout=20)) for caller in callers] == [InvalidRequestError] * 2
 
 
 def test_the_end_of_the_connection_ends_every_waiting_call(
@@ -159,7 +159,7 @@ def test_the_end_of_the_connection_ends_every_waiting_call(
     callers = [gevent.spawn(capture, connection, method) for method in ("a", "b")]
     gevent.sleep(0)
     transport.drop()
-    errors = [caller.get(timeout=5) for caller in callers]
+    errors = [caller.get(timeout=20) for caller in callers]
     assert [type(error) for error in errors] == [TransportClosed] * 2
     assert errors[0] is not errors[1]
     assert len(owner.lost) == 1
@@ -184,7 +184,7 @@ def test_what_the_contract_does_not_allow_ends_the_connection(
     caller = gevent.spawn(capture, connection, "m")
     gevent.sleep(0)
     transport.put(message)
-    error = caller.get(timeout=5)
+    error = caller.get(timeout=20)
     assert type(error) is TransportClosed
     assert isinstance(error.__cause__, ProtocolViolation)
     assert owner.lost == [error.__cause__]

@@ -125,7 +125,7 @@ def test_an_opening_that_loses_its_connection_is_closed_on_the_next(
     opening = gevent.spawn(fail)
     asked = fake.wait_for(kind.opened_by)
     fake.current.drop()
-    opening.get(timeout=5)
+    opening.get(timeout=20)
     ended = fake.wait_for(kind.closed_by)
     assert (ended.connection, ended.params) == (1, {kind.member: asked.params[kind.member]})
 
@@ -136,7 +136,7 @@ def test_a_close_whose_caller_is_interrupted_outlives_the_connection(
     opening = gevent.spawn(kind.open, client)
     key = accept(fake, kind)
     del fake.answers[kind.closed_by]
-    closing = gevent.spawn(opening.get(timeout=5).close)
+    closing = gevent.spawn(opening.get(timeout=20).close)
     fake.wait_for(kind.closed_by)
     closing.kill()
     fake.current.drop()
@@ -148,7 +148,7 @@ def test_who_waits_for_what_comes_of_it_waits_for_the_server(
 ) -> None:
     opening = gevent.spawn(kind.open, client)
     accept(fake, kind)
-    found = opening.get(timeout=5)
+    found = opening.get(timeout=20)
     inlet = Inlet()
     inlet.read_by(gevent.getcurrent())
     client._gate.update(inlet, client._options.max_unread_bytes + 1)

@@ -127,7 +127,7 @@ def test_the_held_back_reader_notices_a_consumer_that_ended_without_a_word(gate:
             reader = gevent.spawn(gate.hold_back)
             gevent.sleep(0)
             assert not reader.ready()
-        reader.join(timeout=5)
+        reader.join(timeout=20)
         assert reader.ready()
 
 
@@ -140,5 +140,5 @@ def test_others_run_although_messages_never_end(gate: Gate) -> None:
 
     reader = gevent.spawn(read)
     gevent.spawn(seen.append, 1)
-    reader.join(timeout=5)
+    reader.join(timeout=20)
     assert seen == [1]

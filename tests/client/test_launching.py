@@ -44,15 +44,15 @@ def test_a_start_waits_for_no_answer_and_its_output_is_kept(fake: FakeServer) ->
     assert [one.method for one in fake.requests] == ["initialize", "initialized", "process/start"]
     fake.current.reply(fake.requests[0].call_id, greet({"resumeSessionId": None}))
     say(fake, 1, b"hello")
-    client = connecting.get(timeout=5)
+    client = connecting.get(timeout=20)
     assert client.session_id == SESSION
     process = client.started_ahead()
     assert process is not None
     assert process.process_id == start.params["processId"] == "p"
-    assert process.next_event(timeout=5) == Output(1, "stdout", b"hello")
+    assert process.next_event(timeout=20) == Output(1, "stdout", b"hello")
     assert client.started_ahead() is None
     end(fake, 2)
-    assert process.wait(timeout=5) == 0
+    assert process.wait(timeout=20) == 0
     client.close()
     assert fake.asked("process/terminate") == []
 
@@ -115,7 +115,7 @@ def test_a_connection_that_is_lost_before_any_answer_is_no_session(fake: FakeSer
     fake.wait_for("process/start")
     fake.current.drop()
     with pytest.raises(TransportClosed):
-        connecting.get(timeout=5)
+        connecting.get(timeout=20)
     assert len(fake.carriers) == 1
 
 

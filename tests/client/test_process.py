@@ -165,7 +165,7 @@ class TestEvents:
         assert not process.finished
         say(fake, 1, b"a")
         end(fake, 2, 7)
-        assert process.wait(5) == 7
+        assert process.wait(20) == 7
         assert process.exit_code == 7
         assert process.next_event() == Output(1, "stdout", b"a")
 
@@ -176,16 +176,16 @@ class TestEvents:
         for seq in range(1, 20):
             say(fake, seq, b"x")
         end(fake, 20, 1)
-        taken = sorted(event.seq for taker in takers for event in taker.get(timeout=5))
+        taken = sorted(event.seq for taker in takers for event in taker.get(timeout=20))
         assert taken == list(range(1, 22))
-        assert waiter.get(timeout=5) == 1
+        assert waiter.get(timeout=20) == 1
 
     def test_a_denial_is_told_where_the_notification_says_so(
         self, client: ExecServerClient, fake: FakeServer
     ) -> None:
         process = client.start(["a"], process_id="p", sandbox=SANDBOX)
         fake.current.push("process/exited", processId="p", seq=1, exitCode=1, sandboxDenied=True)
-        process.wait(5)
+        process.wait(20)
         assert process.sandbox_denied()
         assert fake.asked("process/read") == []
 
@@ -198,14 +198,14 @@ class TestEvents:
         }
         process = client.start(["a"], process_id="p", sandbox=SANDBOX)
         fake.current.push("process/exited", processId="p", seq=1, exitCode=1)
-        process.wait(5)
+        process.wait(20)
         assert process.sandbox_denied()
         assert process.sandbox_denied()
         assert len(fake.asked("process/read")) == 1
 
     def test_without_a_sandbox_nothing_is_asked(self, process: RemoteProcess, fake: FakeServer) -> None:
         end(fake, 1, 1)
-        process.wait(5)
+        process.wait(20)
         assert not process.sandbox_denied()
         assert fake.asked("process/read") == []
 
@@ -308,7 +308,7 @@ class TestCommunicate:
         fake.current.push("process/output", **output("p", 2, b"E", "stderr"))
         say(fake, 3, b"b")
         end(fake, 4, 3)
-        done = process.communicate(timeout=5)
+        done = process.communicate(timeout=20)
         assert (done.exit_code, done.stdout, done.stderr, done.gaps) == (3, b"ab", b"E", ())
 
     def test_input_is_written_and_closed(self, fake: FakeServer) -> None:
@@ -328,13 +328,13 @@ class TestCommunicate:
         fake.answers["process/closeStdin"] = close
         with ExecServerClient(fake.open_transport, QUICK) as client:
             process = client.start(["cat"], process_id="p", pipe_stdin=True)
-            assert process.communicate(b"in", timeout=5).exit_code == 0
+            assert process.communicate(b"in", timeout=20).exit_code == 0
         assert fake.asked("process/write")[0].params["chunk"] == "aW4="
 
     def test_too_much_output_is_an_error_not_memory(self, process: RemoteProcess, fake: FakeServer) -> None:
         say(fake, 1, b"x" * 100)
         with pytest.raises(OutputTooLarge):
-            process.communicate(timeout=5, max_output=99)
+            process.communicate(timeout=20, max_output=99)
 
     def test_a_gap_is_an_error_unless_allowed(self, client: ExecServerClient, fake: FakeServer) -> None:
         fake.answers["process/read"] = lambda params: read_answer([(5, b"z")], 8, exit_code=0, closed=True)
@@ -342,12 +342,12 @@ class TestCommunicate:
             process = client.start(["a"], process_id="p")
             drop(fake)
             if allowed:
-                done = process.communicate(timeout=5, allow_gaps=True)
+                done = process.communicate(timeout=20, allow_gaps=True)
                 assert done.stdout == b"z"
                 assert [(gap.first_seq, gap.last_seq) for gap in done.gaps] == [(1, 4)]
             else:
                 with pytest.raises(OutputGap):
-                    process.communicate(timeout=5)
+                    process.communicate(timeout=20)
             assert client.resumptions == number + 1
 
 
@@ -375,7 +375,7 @@ class TestUnreadOutput:
         fake.answers["m"] = lambda params: "answered"
         assert client.call("m") == "answered"
         end(fake, 101)
-        assert process.wait(5) == 0
+        assert process.wait(20) == 0
         with pytest.raises(OutputGap) as caught:
             process.next_event(5)
         assert caught.value.first_seq == 1

@@ -93,7 +93,7 @@ class TestAfterALoss:
         with pytest.raises(InvalidRequestError, match="unknown process id p"):
             process.next_event(5)
         with pytest.raises(InvalidRequestError, match="unknown process id p"):
-            process.wait(5)
+            process.wait(20)
 
     def test_a_session_that_is_gone_fails_its_processes(
         self, process: RemoteProcess, fake: FakeServer
@@ -105,11 +105,11 @@ class TestAfterALoss:
         waiting = gevent.spawn(capture_end, process)
         gevent.sleep(0)
         fake.current.drop()
-        assert waiting.get(timeout=5) is ResumeFailed
+        assert waiting.get(timeout=20) is ResumeFailed
 
     def test_finished_processes_are_left_alone(self, process: RemoteProcess, fake: FakeServer) -> None:
         end(fake, 1)
-        assert process.wait(5) == 0
+        assert process.wait(20) == 0
         drop(fake)
         gevent.sleep(0.01)
         assert fake.asked("process/read") == []

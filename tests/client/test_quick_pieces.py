@@ -114,7 +114,7 @@ def test_who_sends_next_waits_for_the_answers(sender: Sender, fake: FakeServer) 
     turns()
     assert sent(fake) == [(0, b"a", False)]
     fake.current.reply(fake.asked("port/data")[0].call_id, {"received": 1})
-    sending.get(timeout=5)
+    sending.get(timeout=20)
     assert sent(fake) == [(0, b"a", False), (1, b"b", False)]
 
 

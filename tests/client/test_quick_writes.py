@@ -87,7 +87,7 @@ class TestFinishing:
         gevent.idle()
         assert not finishing.ready()
         fake.current.reply(second.call_id, ACCEPTED)
-        finishing.get(timeout=5)
+        finishing.get(timeout=20)
 
     def test_what_was_lost_is_sent_again_in_order_with_the_same_ids(
         self, typist: Typist, fake: FakeServer
@@ -100,7 +100,7 @@ class TestFinishing:
         fake.answers["process/write"] = _status("accepted")
         fake.answers["process/read"] = _unanswered
         drop(fake)
-        assert typist.called.wait(5)
+        assert typist.called.wait(20)
         assert not typist.quick.send(b"d")  # behind what was lost
         typist.quick.finish()
         again = fake.asked("process/write")[3:]
@@ -111,7 +111,7 @@ class TestFinishing:
     def test_a_refused_write_is_told(self, typist: Typist, fake: FakeServer, status: str) -> None:
         fake.answers["process/write"] = _status(status)
         assert typist.quick.send(b"a")
-        assert typist.called.wait(5)
+        assert typist.called.wait(20)
         assert not typist.quick.send(b"b")
         with pytest.raises(StdinUnavailable):
             typist.quick.finish()
@@ -121,6 +121,6 @@ class TestFinishing:
         fake.answers["process/write"] = _status("stdinClosed")
         fake.answers["process/read"] = _unanswered
         drop(fake)
-        assert typist.called.wait(5)
+        assert typist.called.wait(20)
         with pytest.raises(StdinUnavailable):
             typist.quick.finish()

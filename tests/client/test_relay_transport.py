@@ -136,7 +136,7 @@ def test_calls_in_flight_survive_a_lost_websocket(relay: Relay, reliable: FakeEx
         calls = [gevent.spawn(client.call, "slow", {"n": number}) for number in range(5)]
         until(lambda: ("slow", {"n": 0}) in reliable.asked)
         relay.harnesses[-1].drop()
-        gevent.joinall(calls, timeout=10, raise_error=True)
+        gevent.joinall(calls, timeout=20, raise_error=True)
         assert [call.value for call in calls] == [{"n": number} for number in range(5)]
         assert client.resumptions == 0
         assert [call[0] for call in reliable.asked].count("initialize") == 1
@@ -180,7 +180,7 @@ def test_with_a_plain_executor_the_session_is_resumed_on_a_new_stream(
         until(lambda: ("slow", None) in plain.asked)
         relay.harnesses[-1].drop()
         with pytest.raises(TransportClosed):
-            call.get(timeout=5)
+            call.get(timeout=20)
         assert client.call("echo", {"again": True}) == {"again": True}
         assert client.resumptions == 1
         assert client.session_id == "session-1"

@@ -84,7 +84,7 @@ def test_output_that_was_on_its_way_is_asked_for_again(
     proxy.swallow = True
     wait_until(done.exists, pause=gevent.sleep)
     cut_and_resume(proxy, through)
-    writer.get(timeout=10)
+    writer.get(timeout=20)
     assert lines_from(process) == b"".join(b"line %d\n" % number for number in range(400))
 
 
@@ -119,8 +119,8 @@ def test_an_end_that_happened_meanwhile_is_learned(proxy: CuttingProxy, through:
     wait_until(lambda: proxy.forwarded > 0, pause=gevent.sleep)
     gevent.sleep(0.05)
     cut_and_resume(proxy, through)
-    writer.get(timeout=10)
-    assert process.wait(10) == 5
+    writer.get(timeout=20)
+    assert process.wait(20) == 5
     events = list(process)
     assert b"".join(event.data for event in events if isinstance(event, Output)) == b"out\n"
     assert isinstance(events[-1], Closed)

@@ -171,7 +171,7 @@ class TestAfterALoss:
         caller = gevent.spawn(capture, client, "environment/info")
         fake.wait_for("environment/info")
         fake.current.drop()
-        assert type(caller.get(timeout=5)) is TransportClosed
+        assert type(caller.get(timeout=20)) is TransportClosed
         fake.answers["environment/info"] = lambda params: {"ok": True}
         assert client.call("environment/info") == {"ok": True}
         assert [request.connection for request in fake.asked("environment/info")] == [0, 1]
@@ -187,7 +187,7 @@ class TestAfterALoss:
         gevent.sleep(0.01)
         assert not caller.ready()
         fake.unreachable = False
-        assert caller.get(timeout=5) == 5
+        assert caller.get(timeout=20) == 5
 
     def test_a_call_with_a_time_does_not_wait_longer(
         self, client: ExecServerClient, fake: FakeServer
@@ -224,9 +224,9 @@ class TestAfterALoss:
         fake.wait_for("m")
         fake.unreachable = True
         fake.current.drop()
-        assert type(waiting.get(timeout=5)) is TransportClosed
+        assert type(waiting.get(timeout=20)) is TransportClosed
         meanwhile = gevent.spawn(capture, client, "m")
-        assert type(meanwhile.get(timeout=5)) is ResumeFailed
+        assert type(meanwhile.get(timeout=20)) is ResumeFailed
         assert client.state is SessionState.ENDED
         with pytest.raises(ResumeFailed, match=r"not resumed within 0\.05 s: the fake is unreachable"):
             client.call("m")
@@ -278,7 +278,7 @@ class TestTheEnd:
         caller = gevent.spawn(capture, client, "m")
         fake.wait_for("m")
         client.close()
-        assert type(caller.get(timeout=5)) is TransportClosed
+        assert type(caller.get(timeout=20)) is TransportClosed
 
     def test_closing_while_resuming_ends_the_attempts(
         self, client: ExecServerClient, fake: FakeServer

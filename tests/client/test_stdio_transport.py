@@ -174,7 +174,7 @@ def test_closing_wakes_the_one_who_receives() -> None:
     receiver = gevent.spawn(receive)
     gevent.sleep(0.01)
     transport.close()
-    assert receiver.get(timeout=5)
+    assert receiver.get(timeout=20)
 
 
 def test_a_server_that_ends_is_not_resumed() -> None:

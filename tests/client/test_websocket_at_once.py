@@ -24,7 +24,7 @@ class TestTakingAtOnce:
             peer.accept()
             peer.frame()  # whoever sent it takes at once by now
             peer.send(text(b"1") + text(b"2") + text(b"later") + text(b"3"))
-            assert go_on.wait(5)
+            assert go_on.wait(20)
             peer.send(text(b"4")[:2])  # a frame that is cut
             peer.send(text(b"4")[2:] + text(b"5"))
 
@@ -68,9 +68,9 @@ class TestTakingAtOnce:
             transport.take_at_once(take)
             transport.send(b"{}")
             reader = gevent.spawn(transport.receive)
-            assert done.wait(5)
+            assert done.wait(20)
             assert transport.send_at_once(b"still at once")
-            assert reader.get(timeout=5) is None
+            assert reader.get(timeout=20) is None
             transport.close()
         assert taken == [b"1", b"abcd", b"2"]
         assert answers == [(0x8A, b"ping"), (0x81, b"still at once")]
@@ -82,7 +82,7 @@ class TestTakingAtOnce:
             reader = gevent.spawn(transport.receive)
             gevent.sleep(0)
             transport.close()
-            assert reader.get(timeout=5) is None
+            assert reader.get(timeout=20) is None
 
     def test_a_connection_that_breaks_is_told(self) -> None:
         def play(peer: Raw) -> None:

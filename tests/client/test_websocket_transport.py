@@ -74,7 +74,7 @@ class TestWithAnIndependentServer:
             messages = [str(number) * 3000 for number in range(40)]
             gevent.joinall([gevent.spawn(transport.send, message.encode()) for message in messages])
             transport.close()
-            assert done.wait(5)
+            assert done.wait(20)
         assert sorted(received) == sorted(messages)
 
     def test_a_large_message_arrives_in_fragments(self) -> None:
@@ -110,7 +110,7 @@ class TestWithAnIndependentServer:
 
         with independent(watch) as url:
             open_transport(url).close()
-            assert ended.wait(5)
+            assert ended.wait(20)
 
 
 class TestOnTheWire:
@@ -254,7 +254,7 @@ class TestOnTheWire:
             gevent.sleep(0.01)
             transport.close()
             transport.close()
-            assert receiver.get(timeout=5)
+            assert receiver.get(timeout=20)
 
     def test_closing_does_not_wait_for_a_peer_that_does_not_read(self) -> None:
         leave = Event()

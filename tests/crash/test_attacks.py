@@ -55,7 +55,8 @@ def test_a_sandboxed_command_that_sees_keeper_and_server_reaches_neither(server:
         )
         script = f"for p in {pids}; do test -d /proc/$p && echo seen; {tries}; done 2> /dev/null; echo over"
         assert said(client, "p", script, sandbox=read_only(Path("/"))) == "seen\nseen\nover\n"
-        assert {proc.state(int(pid)) for pid in pids.split()} <= {"S", "R"}
+        # On a busy machine one may wait for the disk just now; what counts is that it was not stopped.
+        assert {proc.state(int(pid)) for pid in pids.split()} <= {"S", "R", "D"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at what a keeper has open")

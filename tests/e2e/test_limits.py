@@ -6,6 +6,7 @@ What only all of cgroup v2 holds is played in a virtual machine (`tests/machines
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def peer(limits_server: ServerProcess) -> Iterator[Peer]:
 
 def exit_of(peer: Peer, process_id: str) -> Message:
     """Return the params of the exit of a process."""
-    while (message := event(peer, process_id))["method"] != "process/exited":
+    while (message := event(peer, process_id, 50))["method"] != "process/exited":
         pass
     params: Message = message["params"]
     return params
@@ -171,7 +172,8 @@ def test_what_nothing_holds_here_is_refused_with_the_cure(peer: Peer, name: str,
 
 
 def test_what_is_sampled_ends_above_its_limit_with_all_it_started(peer: Peer) -> None:
-    hungry = "x=$(head -c 60000000 /dev/zero | tr '\\0' x); sleep 60"
+    # All of it at once: a shell that gathers as much in a variable reads for seconds on a busy machine.
+    hungry = f"{shlex.quote(sys.executable)} -S -c 'import time; held = b\"x\" * 60_000_000; time.sleep(60)'"
     # The parent does not wait, so nothing but the look tells what the child used.
     ended, usage = end_of(peer, f"({hungry}) & exec sleep 60", {"memoryBytes": 32 * MIB, "enforce": "best"})
     assert told(ended) == ("limit", "memoryBytes", "process", 32 * MIB)

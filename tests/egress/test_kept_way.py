@@ -99,7 +99,7 @@ def test_the_connection_ends_with_its_client() -> None:
         with here.connection() as sock:
             assert asked(sock, get(server.place)) == b"hi"
             assert not counted.has_ended.is_set()
-        assert counted.has_ended.wait(10)
+        assert counted.has_ended.wait(20)
 
 
 def test_another_client_gets_another_connection() -> None:
@@ -119,7 +119,7 @@ def test_another_port_gets_another_connection() -> None:
         assert asked(sock, get(server.place)) == b"hi"
         assert asked(sock, get(second.place)) == b"hi"
         assert second.received == [f"GET / HTTP/1.1\r\nHost: {second.place}\r\n\r\n".encode()]
-        assert counted.has_ended.wait(10)
+        assert counted.has_ended.wait(20)
 
 
 def test_another_name_of_the_same_place_gets_another_connection() -> None:
@@ -142,7 +142,7 @@ def test_a_name_that_leads_elsewhere_now_is_followed() -> None:
     ):
         assert asked(sock, get(f"one.example:{server.port}")) == b"hi"
         assert asked(sock, get(f"one.example:{server.port}")) == b"upstream failure"  # nobody listens there
-        assert counted.has_ended.wait(10)
+        assert counted.has_ended.wait(20)
 
 
 def test_a_request_that_must_not_come_twice_gets_another_connection() -> None:
@@ -184,11 +184,11 @@ def test_what_a_server_says_between_two_requests_answers_none() -> None:
         sock.sendall(HELLO)
         sock.sendall(UNASKED)
         said_more.set()
-        may_end.wait(10)
+        may_end.wait(20)
 
     with played(talks, answering(SECOND)) as (here, server, counted), here.connection() as sock:
         assert asked(sock, get(server.place)) == b"hi"
-        assert said_more.wait(10)
+        assert said_more.wait(20)
         assert asked(sock, get(server.place)) == b"ho"
         may_end.set()
         assert counted.connections == 2
@@ -228,7 +228,7 @@ def test_a_connection_that_becomes_a_tunnel_keeps_none() -> None:
         said = b""
         while not said.endswith(b"\r\n\r\n"):
             said += sock.recv(4096)
-        assert counted.has_ended.wait(10)
+        assert counted.has_ended.wait(20)
         assert asked(sock, get(server.place)) == b"hi"
         assert counted.connections == 2
 
@@ -240,6 +240,6 @@ def test_the_connection_to_an_upstream_proxy_is_not_kept() -> None:
         environ = {b"HTTP_PROXY": f"http://{up.place}".encode()}
         with scene(rules("*"), names, environ=environ) as here, here.connection() as sock:
             assert asked(sock, get("public.example:80")) == b"hi"
-            assert counted.has_ended.wait(10)
+            assert counted.has_ended.wait(20)
             assert asked(sock, get("public.example:80")) == b"hi"
             assert counted.connections == 2

@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from execserver.eventloop.input_end import InputEnd
 
-WAIT_S = 10.0
+WAIT_S = 20.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def test_who_comes_meanwhile_waits_and_who_comes_later_begins_anew() -> None:
     flight.join()  # a fourth would be one too many: it goes on at once
     assert done == []
     go.set()
-    gevent.joinall(waiting, timeout=10)
+    gevent.joinall(waiting, timeout=20)
     assert (done, flight.under_way) == ([1], False)
     flight.join()
     assert done == [1, 1]

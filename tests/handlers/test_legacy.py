@@ -114,7 +114,7 @@ def test_input_that_waited_for_a_terminal_that_ends_is_refused(asking: Client) -
     run.end()
     wait_until(lambda: process.state.closed, pause=gevent.sleep)
     process.stdin._leave(gevent.event.Event())
-    assert waiting.get(timeout=5) == (-32600, "stdin is closed for process p")
+    assert waiting.get(timeout=20) == (-32600, "stdin is closed for process p")
 
 
 def test_terminating(asking: Client) -> None:

@@ -173,15 +173,15 @@ def test_a_waiting_read_is_answered_by_what_comes(asking: Client) -> None:
     reader = asking.ask_later("process/read", processId="p", waitMs=2**64 - 1)
     assert not reader.ready()
     run.write("stdout", b"x")
-    assert reader.get(timeout=5)["nextSeq"] == 2
+    assert reader.get(timeout=20)["nextSeq"] == 2
     reader = asking.ask_later("process/read", processId="p", afterSeq=1, waitMs=60_000)
     run.exit(2 << 8)
-    result = reader.get(timeout=5)
+    result = reader.get(timeout=20)
     assert (result["chunks"], result["exitCode"], result["nextSeq"]) == ([], 2, 3)
     reader = asking.ask_later("process/read", processId="p", afterSeq=2, waitMs=60_000)
     assert not reader.ready()
     run.close()
-    assert reader.get(timeout=5)["closed"] is True
+    assert reader.get(timeout=20)["closed"] is True
 
 
 def test_a_waiting_read_ends_with_its_time(asking: Client) -> None:

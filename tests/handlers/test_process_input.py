@@ -85,7 +85,7 @@ def test_a_process_that_starts_takes_no_input_yet(asking: Client) -> None:
     assert asking.ask("process/read", processId="p") == (-32600, "process id p is starting")
     assert asking.ask("process/terminate", processId="p") == {"running": False}
     asking.server.spawner.answers.set()
-    assert starting.get(timeout=5)["processId"] == "p"
+    assert starting.get(timeout=20)["processId"] == "p"
 
 
 def test_input_of_a_process_that_has_exited_vanishes(asking: Client) -> None:
@@ -140,7 +140,7 @@ def test_at_the_bound_writes_wait_in_their_order(asking: Client) -> None:
     waiting = [ask_write(asking, b"<%d>" % number, str(number)) for number in range(3)]
     assert not any(each.ready() for each in waiting)
     assert read_input(run, b"<2>") == b"<0><1><2>"
-    assert [each.get(timeout=5) for each in waiting] == [ACCEPTED] * 3
+    assert [each.get(timeout=20) for each in waiting] == [ACCEPTED] * 3
 
 
 def test_a_repeat_of_a_write_that_waits_is_written_once(asking: Client) -> None:
@@ -149,7 +149,7 @@ def test_a_repeat_of_a_write_that_waits_is_written_once(asking: Client) -> None:
     waiting = [ask_write(asking, b"<once>", "1"), ask_write(asking, b"<once>", "1")]
     waiting.append(ask_write(asking, b"<end>", "2"))
     assert read_input(run, b"<end>") == b"<once><end>"
-    assert [each.get(timeout=5) for each in waiting] == [ACCEPTED] * 3
+    assert [each.get(timeout=20) for each in waiting] == [ACCEPTED] * 3
 
 
 def test_a_repeat_of_a_write_that_was_given_up_is_written(asking: Client) -> None:
@@ -159,7 +159,7 @@ def test_a_repeat_of_a_write_that_was_given_up_is_written(asking: Client) -> Non
     ask_write(asking, b"<given up>", "1").kill()
     repeated = ask_write(asking, b"<repeated>", "1")
     assert read_input(run, b"<repeated>") == b"<repeated>"
-    assert repeated.get(timeout=5) == ACCEPTED
+    assert repeated.get(timeout=20) == ACCEPTED
 
 
 def test_a_write_that_waits_fails_with_a_terminate(asking: Client) -> None:
@@ -167,7 +167,7 @@ def test_a_write_that_waits_fails_with_a_terminate(asking: Client) -> None:
     fill_input(asking)
     waiting = ask_write(asking, b"x", "1")
     asking.ask("process/terminate", processId="p")
-    assert waiting.get(timeout=5) == WRITE_FAILED
+    assert waiting.get(timeout=20) == WRITE_FAILED
     assert write(asking, b"x", "1") == WRITE_FAILED
 
 
@@ -176,7 +176,7 @@ def test_a_write_that_waits_for_a_process_that_exits_vanishes(asking: Client) ->
     fill_input(asking)
     waiting = ask_write(asking, b"x", "1")
     run.end()
-    assert waiting.get(timeout=5) == ACCEPTED
+    assert waiting.get(timeout=20) == ACCEPTED
 
 
 # process/closeStdin
@@ -199,7 +199,7 @@ def test_input_ends_behind_writes_that_wait(asking: Client) -> None:
     assert asking.ask("process/closeStdin", processId="p") == ACCEPTED
     assert write(asking, b"x", "2") == STDIN_CLOSED
     assert read_input(run, b"<last>") == b"<last>"
-    assert waiting.get(timeout=5) == ACCEPTED
+    assert waiting.get(timeout=20) == ACCEPTED
     assert run.read() == b""
 
 
@@ -220,5 +220,5 @@ def test_the_end_of_a_terminals_input_is_typed_behind_what_waits(asking: Client)
     ending = asking.ask_later("process/closeStdin", processId="p")
     assert not ending.ready()
     process.stdin._leave(process.stdin._turns[0])
-    assert ending.get(timeout=5) == ACCEPTED
+    assert ending.get(timeout=20) == ACCEPTED
     assert run.read("pty") == b""

@@ -68,7 +68,7 @@ def test_a_question_is_sent_as_recorded() -> None:
         }
     ]
     client.prompts.answered(0, Answer.ACCEPT)
-    assert waiting.get(timeout=5) is Answer.ACCEPT
+    assert waiting.get(timeout=20) is Answer.ACCEPT
     assert client.withdrawn == []
 
 
@@ -105,7 +105,7 @@ def test_numbers_go_on_over_calls_and_answers_find_their_question() -> None:
     assert client.asked == [0, 1, 2]
     for number, answer in ((2, Answer.CANCEL), (0, Answer.DECLINE), (1, Answer.FAILED)):
         client.prompts.answered(number, answer)
-    assert [each.get(timeout=5) for each in waiting] == [Answer.DECLINE, Answer.FAILED, Answer.CANCEL]
+    assert [each.get(timeout=20) for each in waiting] == [Answer.DECLINE, Answer.FAILED, Answer.CANCEL]
 
 
 def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
@@ -116,7 +116,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     assert not waiting.ready()
     client.prompts.answered(0, Answer.DECLINE)
     client.prompts.answered(0, Answer.ACCEPT)
-    assert waiting.get(timeout=5) is Answer.DECLINE
+    assert waiting.get(timeout=20) is Answer.DECLINE
 
 
 def test_the_questions_of_a_call_that_ends_are_withdrawn() -> None:
@@ -124,10 +124,10 @@ def test_the_questions_of_a_call_that_ends_are_withdrawn() -> None:
     call, other = client.call(), client.call()
     waiting = [client.ask(call), client.ask(other), client.ask(call)]
     call.close()
-    assert [waiting[0].get(timeout=5), waiting[2].get(timeout=5)] == [Answer.FAILED, Answer.FAILED]
+    assert [waiting[0].get(timeout=20), waiting[2].get(timeout=20)] == [Answer.FAILED, Answer.FAILED]
     assert client.withdrawn == [0, 2]
     assert not waiting[1].ready()
-    assert client.ask(call).get(timeout=5) is Answer.FAILED
+    assert client.ask(call).get(timeout=20) is Answer.FAILED
     assert client.asked == [0, 1, 2]
     other.close()
 
@@ -144,9 +144,9 @@ def test_when_the_client_is_gone_every_question_fails_and_nothing_is_sent() -> N
     call = client.call()
     waiting = [client.ask(call), client.ask(call)]
     client.prompts.close()
-    assert [each.get(timeout=5) for each in waiting] == [Answer.FAILED, Answer.FAILED]
+    assert [each.get(timeout=20) for each in waiting] == [Answer.FAILED, Answer.FAILED]
     call.close()
-    assert client.ask(client.call()).get(timeout=5) is Answer.FAILED
+    assert client.ask(client.call()).get(timeout=20) is Answer.FAILED
     assert (client.asked, client.withdrawn) == ([0, 1], [])
 
 
@@ -183,7 +183,7 @@ def test_questions_that_leave_together_let_none_of_them_in(monkeypatch: pytest.M
     turns()
     assert (client.asked, client.withdrawn) == ([0, 1, 2], [0, 1])
     client.prompts.answered(2, Answer.ACCEPT)
-    assert last.get(timeout=5) is Answer.ACCEPT
+    assert last.get(timeout=20) is Answer.ACCEPT
 
 
 def test_at_the_bound_of_the_line_a_question_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +192,6 @@ def test_at_the_bound_of_the_line_a_question_fails_at_once(monkeypatch: pytest.M
     client = Client()
     call = client.call()
     waiting = [client.ask(call) for _ in range(3)]
-    assert client.ask(call).get(timeout=5) is Answer.FAILED
+    assert client.ask(call).get(timeout=20) is Answer.FAILED
     call.close()
-    assert all(each.get(timeout=5) is Answer.FAILED for each in waiting)
+    assert all(each.get(timeout=20) is Answer.FAILED for each in waiting)

@@ -113,7 +113,7 @@ def test_the_clock_stands_while_a_question_is_open(starter: Spawner) -> None:
         waiting.join(0.3)
         assert not waiting.ready()
         scene.answered.set()
-        assert waiting.get(timeout=10) is Outcome.TIMED_OUT
+        assert waiting.get(timeout=20) is Outcome.TIMED_OUT
 
 
 def test_who_holds_an_output_longer_is_not_waited_for(
@@ -136,7 +136,7 @@ def test_a_shell_that_has_ended_is_not_late_for_what_others_still_write(starter:
         waiting.join(0.6)
         assert not waiting.ready()
         scene.cancelled.set()
-        assert waiting.get(timeout=10) is Outcome.CANCELLED
+        assert waiting.get(timeout=20) is Outcome.CANCELLED
 
 
 def test_the_supervisor_hears_that_the_outputs_are_over(starter: Spawner) -> None:
@@ -145,7 +145,7 @@ def test_the_supervisor_hears_that_the_outputs_are_over(starter: Spawner) -> Non
         scene.far.sendall(records.encode_message(records.ShellEnded()))
         assert scene.far.recv(1) == b""
         scene.child.kill_group()
-        assert waiting.get(timeout=10) is Outcome.EXITED
+        assert waiting.get(timeout=20) is Outcome.EXITED
         assert scene.call.capture.text() == "now\n"
 
 

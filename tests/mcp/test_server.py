@@ -128,7 +128,7 @@ def test_a_conversation_ends_well_with_its_input(scene: Scene) -> None:
     scene.type(request(2, "ping"), call(3, "wait"))
     assert scene.read(1) == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
     scene.close(scene.typed_fd)
-    assert scene.serving.get(timeout=5) is None
+    assert scene.serving.get(timeout=20) is None
     scene.server.close(5)
     assert scene.ended == ["wait"]
 
@@ -138,7 +138,7 @@ def test_what_was_received_before_the_end_is_answered_but_for_calls(scene: Scene
         scene.typed_fd, HELLO + request(2, "ping") + b"\n" + call(3, "wait") + b"\n" + request(4, "ping")
     )
     scene.close(scene.typed_fd)
-    assert scene.serving.get(timeout=5) is None
+    assert scene.serving.get(timeout=20) is None
     assert [message["id"] for message in scene.read(3)] == [1, 2, 4]
     scene.server.close(5)
     assert scene.ended == scene.started
@@ -146,12 +146,12 @@ def test_what_was_received_before_the_end_is_answered_but_for_calls(scene: Scene
 
 def test_a_wrong_start_ends_the_conversation(scene: Scene) -> None:
     scene.type(request(1, "tools/list"))
-    assert str(scene.serving.get(timeout=5)).startswith("expect initialized request, but received: ")
+    assert str(scene.serving.get(timeout=20)).startswith("expect initialized request, but received: ")
 
 
 def test_an_input_that_ends_too_early_is_no_good_end(scene: Scene) -> None:
     scene.close(scene.typed_fd)
-    assert scene.serving.get(timeout=5) == "connection closed: initialized request"
+    assert scene.serving.get(timeout=20) == "connection closed: initialized request"
 
 
 def test_a_closed_output_ends_the_conversation(scene: Scene) -> None:
@@ -159,7 +159,7 @@ def test_a_closed_output_ends_the_conversation(scene: Scene) -> None:
     scene.type(call(3, "wait"))
     scene.close(scene.shown_fd)
     scene.type(request(4, "ping"))
-    assert scene.serving.get(timeout=5) is None
+    assert scene.serving.get(timeout=20) is None
     scene.server.close(5)
     assert scene.ended == ["wait"]
 
@@ -200,7 +200,7 @@ def test_ten_thousand_pings_are_answered_in_order(scene: Scene) -> None:
     scene.greet()
     sender = gevent.spawn(scene.type, *(request(number, "ping") for number in range(10_000)))
     assert [message["id"] for message in scene.read(10_000)] == list(range(10_000))
-    sender.get(timeout=5)
+    sender.get(timeout=20)
 
 
 def test_a_client_that_does_not_read_is_held_back_and_loses_nothing(
@@ -219,7 +219,7 @@ def test_a_client_that_does_not_read_is_held_back_and_loses_nothing(
     assert outbox.queued == queued
     assert not sender.ready()
     assert [message["id"] for message in scene.read(pings)] == list(range(pings))
-    sender.get(timeout=5)
+    sender.get(timeout=20)
 
 
 def test_calls_nobody_reads_the_answers_of_keep_their_turns(scene: Scene) -> None:

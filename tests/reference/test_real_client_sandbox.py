@@ -50,7 +50,7 @@ def server(flavour: Flavour, tmp_path: Path) -> Iterator[ServerProcess]:
 def listener() -> Iterator[socket.socket]:
     """A listening socket on the loopback of the host."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
+        listening.settimeout(20)
         yield listening
 
 

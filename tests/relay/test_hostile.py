@@ -24,7 +24,7 @@ from execserver.wire.relay_frames import (
 )
 from tests.support.relay_process import ENVIRONMENT, Peer, Refused, RelayProcess, masked_frame
 
-WAIT = 10.0
+WAIT = 20.0
 HELLO = RelayFrame("s", Handshake(b"hello"))
 
 

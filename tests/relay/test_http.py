@@ -20,7 +20,7 @@ from tests.support.certificates import make_authority
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.waiting import wait_until
 
-WAIT = 10.0
+WAIT = 20.0
 READY = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /none HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -45,7 +45,7 @@ def test_a_drain_tells_everybody_and_ends() -> None:
             assert harness.wait_for_end() == []
             executor.wait_for_end()
             assert (harness.close_code, executor.close_code) == (GOING_AWAY, GOING_AWAY)
-        assert relay.process.wait(10) == 0
+        assert relay.process.wait(20) == 0
 
 
 def test_a_peer_that_does_not_say_goodbye_is_not_waited_for() -> None:
@@ -53,7 +53,7 @@ def test_a_peer_that_does_not_say_goodbye_is_not_waited_for() -> None:
     with RelayProcess(limits=limits) as relay, relay.executor(relay.token()):
         begun = time.monotonic()
         relay.process.send_signal(signal.SIGTERM)
-        assert relay.process.wait(10) == 0
+        assert relay.process.wait(20) == 0
         assert time.monotonic() - begun < 5
 
 
@@ -70,7 +70,7 @@ def test_a_restarted_relay_keeps_its_registrations_and_streams_go_on(
         assert executor.receive().stream_id == "a"
         granted = relay.grant(token)
         relay.process.send_signal(ending)
-        relay.process.wait(10)
+        relay.process.wait(20)
         relay.kill()
         harness.wait_for_end(), executor.wait_for_end()
     with (

@@ -44,7 +44,7 @@ def test_what_has_begun_goes_on_before_each_module() -> None:
     other = gevent.spawn(go_on)
     load(["json"])
     assert turns
-    other.join(10)
+    other.join(20)
 
 
 def test_an_executor_of_may_registers_with_each_connection() -> None:

@@ -117,7 +117,7 @@ def test_a_body_up_to_the_end_of_the_connection_is_not_followed_by_anything(
     greenlet = gevent.spawn(ask, client, server)
     wait_until(lambda: server.requests, pause=gevent.sleep)
     server.end_connections()
-    assert greenlet.get(timeout=5) == b"ok"
+    assert greenlet.get(timeout=20) == b"ok"
     server.answers = []
     assert ask(client, server) == b"ok"
     assert server.connections == 2
@@ -211,10 +211,10 @@ def test_a_connection_is_kept_for_a_while_only(
 
 def test_only_a_few_are_kept(server: Server, client: ApiClient) -> None:
     waiting = [gevent.spawn(ask, client, server) for _ in range(10)]
-    assert [each.get(timeout=5) for each in waiting] == [b"ok"] * 10
+    assert [each.get(timeout=20) for each in waiting] == [b"ok"] * 10
     before = server.connections
     again = [gevent.spawn(ask, client, server) for _ in range(connection_reuse.KEPT_CONNECTIONS)]
-    assert [each.get(timeout=5) for each in again] == [b"ok"] * connection_reuse.KEPT_CONNECTIONS
+    assert [each.get(timeout=20) for each in again] == [b"ok"] * connection_reuse.KEPT_CONNECTIONS
     assert server.connections == before
 
 

@@ -68,7 +68,7 @@ class World:
     def wait(self) -> None:
         """Wait until it has ended."""
         assert self.greenlet is not None
-        self.greenlet.join(10)
+        self.greenlet.join(20)
         assert self.greenlet.ready()
 
     def failure(self, **config: Any) -> RemoteError:
@@ -110,7 +110,7 @@ def test_an_executor_registers_connects_and_is_silent(world: World) -> None:
     assert world.relay.executor.head.startswith("GET /executor?n=1 HTTP/1.1")
     assert world.relay.executor.received.empty()
     world.relay.executor.send(encode_frame(RelayFrame("nobody", Data(0, b"x" * 32))))
-    answer = decode_frame(world.relay.executor.received.get(timeout=5) or b"")
+    answer = decode_frame(world.relay.executor.received.get(timeout=20) or b"")
     assert answer == RelayFrame("nobody", Reset(RESET_PROTOCOL_ERROR))
 
 
@@ -139,7 +139,7 @@ def test_a_connection_that_was_of_use_starts_the_series_anew(world: World) -> No
     world.connected(1)
     before = len(world.pauses)
     world.relay.executor.send(encode_frame(RelayFrame("nobody", Data(0, b"x" * 32))))
-    world.relay.executor.received.get(timeout=5)
+    world.relay.executor.received.get(timeout=20)
     world.relay.upgrade_status = 500
     world.relay.executor.drop()
     world.stop_after = before + 3

@@ -41,7 +41,7 @@ def test_streams_take_turns() -> None:
     assert order.index(b"u") < order.index(b"k") <= order.index(b"u") + most
     assert order.index(b"k") <= 3 * most
     writer.close()
-    greenlet.join(5)
+    greenlet.join(20)
     assert greenlet.ready()
 
 
@@ -57,7 +57,7 @@ def test_whoever_flushes_writes_while_the_writer_rests() -> None:
     writer.flush()
     assert len(written) == 2
     writer.close()
-    greenlet.join(5)
+    greenlet.join(20)
     assert greenlet.ready()
 
 
@@ -82,7 +82,7 @@ def test_the_writer_is_not_woken_for_what_a_flush_has_written(monkeypatch: pytes
     writer.ready(Stream(b"f", 1, 10))
     wait_until(lambda: len(looks) > 5, pause=gevent.sleep)  # it writes what nobody flushes, and rests again
     writer.close()
-    greenlet.join(5)
+    greenlet.join(20)
     assert greenlet.ready()
 
 
@@ -103,7 +103,7 @@ def test_two_never_write_at_the_same_time() -> None:
     greenlet = gevent.spawn(writer.run)
     writer.ready(Stream(b"1", 1, 1))
     flushing = gevent.spawn(writer.flush)
-    assert begun.wait(5)
+    assert begun.wait(20)
     writer.ready(Stream(b"2", 1, 1))
     writer.flush()  # somebody writes: nothing to do here
     gevent.sleep(0)
@@ -111,7 +111,7 @@ def test_two_never_write_at_the_same_time() -> None:
     may_end.set()
     wait_until(lambda: written == [b"1", b"2"], pause=gevent.sleep)
     writer.close()
-    gevent.joinall([greenlet, flushing], timeout=5)
+    gevent.joinall([greenlet, flushing], timeout=20)
     assert greenlet.ready()
     assert flushing.ready()
 
@@ -126,7 +126,7 @@ def test_what_a_flush_meets_is_told_by_the_writer() -> None:
     writer.urgent(b"u")
     writer.flush()
     with pytest.raises(ConnectionResetError, match="gone"):
-        greenlet.get(timeout=5)
+        greenlet.get(timeout=20)
 
 
 def test_urgent_frames_are_bounded() -> None:
@@ -187,7 +187,7 @@ def test_what_the_kernel_does_not_take_at_once_comes_before_all_else() -> None:
     assert peer.took == b"ssss", "the middle of a frame is still to be written"
     wait_until(lambda: peer.took == b"ssssssu", pause=gevent.sleep)
     peer.writer.close()
-    greenlet.join(5)
+    greenlet.join(20)
     assert greenlet.ready()
 
 
@@ -204,7 +204,7 @@ def test_nothing_is_written_at_once_while_somebody_writes() -> None:
     peer.writer._write = write
     greenlet = gevent.spawn(peer.writer.run)
     peer.writer.urgent(b"1")
-    assert begun.wait(5)
+    assert begun.wait(20)
     peer.writer.urgent(b"2")
     peer.writer.flush_at_once()
     assert peer.took == b""
@@ -212,7 +212,7 @@ def test_nothing_is_written_at_once_while_somebody_writes() -> None:
     wait_until(lambda: peer.took == b"12", pause=gevent.sleep)
     peer.writer.close()
     peer.writer.flush_at_once()
-    greenlet.join(5)
+    greenlet.join(20)
     assert greenlet.ready()
 
 
@@ -226,4 +226,4 @@ def test_what_a_write_at_once_meets_is_told_by_the_writer() -> None:
     writer.urgent(b"u")
     writer.flush_at_once()
     with pytest.raises(ConnectionResetError, match="gone"):
-        greenlet.get(timeout=5)
+        greenlet.get(timeout=20)

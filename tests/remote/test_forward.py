@@ -86,7 +86,7 @@ def test_messages_pass_unchanged(scene: ForwardingScene, message: bytes) -> None
     harness = Harness(scene, "a").open()
     harness.send(message)
     (peer,) = scene.peers(1)
-    assert peer.received.get(timeout=10) == message
+    assert peer.received.get(timeout=20) == message
     peer.send(message)
     assert harness.read(1) == [message]
     if message.isascii():
@@ -99,7 +99,7 @@ def test_each_stream_has_its_own_connection(scene: ForwardingScene) -> None:
     one.send(b"1")
     two.send(b"2")
     peers = scene.peers(2)
-    assert sorted(peer.received.get(timeout=10) or b"" for peer in peers) == [b"1", b"2"]
+    assert sorted(peer.received.get(timeout=20) or b"" for peer in peers) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("is_orderly", [True, False])
@@ -109,7 +109,7 @@ def test_a_lost_destination_resets_its_stream_behind_the_last_answer(
     one, two = Harness(scene, "a").open(), Harness(scene, "b").open()
     one.send(b"1")
     two.send(b"2")
-    peers = {peer.received.get(timeout=10): peer for peer in scene.peers(2)}
+    peers = {peer.received.get(timeout=20): peer for peer in scene.peers(2)}
     peers[b"1"].send(ANSWER)
     peers[b"1"].raw(b"\x88\x02\x03\xe8") if is_orderly else peers[b"1"].drop()
     assert one.read(1) == [ANSWER]
@@ -125,18 +125,18 @@ def test_a_destination_that_cannot_be_reached_costs_that_stream_only(scene: Forw
     scene.destination.upgrade_status = 101
     later = Harness(scene, "b").open()
     later.send(b"1")
-    assert scene.peers(1)[0].received.get(timeout=10) == b"1"
+    assert scene.peers(1)[0].received.get(timeout=20) == b"1"
 
 
 def test_the_end_of_a_stream_closes_its_connection(scene: ForwardingScene) -> None:
     Harness(scene, "a").open()
     (peer,) = scene.peers(1)
     scene.take("a", Reset(RESET_CLOSED))
-    assert peer.received.get(timeout=10) is None
+    assert peer.received.get(timeout=20) is None
     Harness(scene, "b").open()
     scene.peers(2)
     scene.table.detach()
-    assert scene.destination.executors[1].received.get(timeout=10) is None
+    assert scene.destination.executors[1].received.get(timeout=20) is None
 
 
 def test_a_destination_that_reads_nothing_holds_its_harness_back(scene: ForwardingScene) -> None:
@@ -152,7 +152,7 @@ def test_a_destination_that_reads_nothing_holds_its_harness_back(scene: Forwardi
             break
     assert scene.is_reset("a")
     other.send(b"on")
-    assert scene.destination.executors[1].received.get(timeout=10) == b"on"
+    assert scene.destination.executors[1].received.get(timeout=20) == b"on"
     first.drop()
 
 
@@ -161,7 +161,7 @@ def test_nothing_is_left_of_streams_that_ended(scene: ForwardingScene) -> None:
         harness = Harness(scene, f"s-{number}").open()
         harness.send(b"1")
         peer = scene.peers(1)[0]
-        assert peer.received.get(timeout=10) == b"1"
+        assert peer.received.get(timeout=20) == b"1"
         peer.drop()
         assert scene.is_reset(harness.stream_id)
         scene.destination.executors.clear()

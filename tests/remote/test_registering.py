@@ -75,6 +75,6 @@ def test_closing_ends_a_registration_that_hangs(registering: Registering, relay:
         waiting = gevent.spawn(hanging.first)
         connection, _ = silent.accept()
         hanging.close()
-        waiting.join(10)
+        waiting.join(20)
         connection.close()
         assert isinstance(waiting.exception, RemoteError)

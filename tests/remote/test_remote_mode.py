@@ -306,9 +306,9 @@ def test_the_plain_form_of_may_serves_one_harness_and_registers_each_time(relay:
         assert call.headers["authorization"] == "Bearer bearer-of-may"
         ask = b'{"id":1,"method":"initialize","params":{"clientName":"x","resumeSessionId":null}}'
         relay.executor.send(ask, text=True)
-        assert json.loads(relay.executor.texts.get(timeout=10))["id"] == 1
+        assert json.loads(relay.executor.texts.get(timeout=20))["id"] == 1
         relay.executor.send(b"{", text=True)
-        assert json.loads(relay.executor.texts.get(timeout=10))["id"] == -1
+        assert json.loads(relay.executor.texts.get(timeout=20))["id"] == -1
         relay.executor.drop()
         wait_until(lambda: len(relay.executors) == 2, pause=gevent.sleep)
         assert len(relay.asked("register")) == 2

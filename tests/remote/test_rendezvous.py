@@ -65,7 +65,7 @@ def test_binary_messages_go_both_ways_and_text_is_left_out(relay: Relay) -> None
     peer = peer_of(relay)
     for message in (b"", b"x", b"a" * 125, b"b" * 126, b"c" * 65535, b"d" * MAX_BYTES):
         ws.send(message)
-        assert peer.received.get(timeout=5) == message
+        assert peer.received.get(timeout=20) == message
     peer.send(b"not for you", text=True)
     peer.send(b"e" * MAX_BYTES)
     assert ws.receive() == b"e" * MAX_BYTES
@@ -194,7 +194,7 @@ def test_pings_go_out_and_come_back(relay: Relay) -> None:
     wait_until(lambda: peer.pings >= 3, pause=gevent.sleep)
     peer.ping(b"are you there?")
     peer.send(b"still here")
-    assert reader.get(timeout=5) == b"still here"
+    assert reader.get(timeout=20) == b"still here"
     ws.close()
 
 
@@ -218,7 +218,7 @@ def test_a_peer_that_stops_reading_is_given_up(relay: Relay) -> None:
 
     writer = gevent.spawn(flood)
     assert ws.receive() is None
-    assert writer.get(timeout=5) == "no pong within 0.2 s"
+    assert writer.get(timeout=20) == "no pong within 0.2 s"
     assert ws.ended_because == "no pong within 0.2 s"
     peer_of(relay).reads.set()
 
@@ -246,7 +246,7 @@ def test_a_proxy_is_asked_for_a_tunnel_also_for_plain_websockets(relay: Relay) -
         environ = {"ALL_PROXY": f"http://u:p@127.0.0.1:{listening.getsockname()[1]}"}
         ws = RendezvousSocket.connect("ws://rendezvous.test/executor?sig=s", environ)
         ws.send(b"through")
-        assert peer_of(relay).received.get(timeout=5) == b"through"
+        assert peer_of(relay).received.get(timeout=20) == b"through"
         ws.close()
         proxy.kill()
         direct = f"ws://127.0.0.1:{relay.port}/executor"
@@ -321,7 +321,7 @@ def test_tls_is_checked_against_ssl_cert_file(relay: Relay, tmp_path: Path) -> N
             RendezvousSocket.connect(url, {"CODEX_CA_CERTIFICATE": str(tmp_path / "ca.pem")})
         ws = RendezvousSocket.connect(url, {"SSL_CERT_FILE": str(tmp_path / "ca.pem")})
         ws.send(b"secret" * 10_000)
-        assert peer_of(relay).received.get(timeout=5) == b"secret" * 10_000
+        assert peer_of(relay).received.get(timeout=20) == b"secret" * 10_000
         ws.close()
         greenlet.kill()
 
@@ -340,7 +340,7 @@ def test_what_leaves_at_once_arrives_whole_and_in_order(relay: Relay) -> None:
     for message in messages:
         ws.writer.urgent(message)
         ws.writer.flush_at_once()
-    assert [peer.received.get(timeout=5) for _ in messages] == messages
+    assert [peer.received.get(timeout=20) for _ in messages] == messages
     ws.close()
 
 
@@ -356,7 +356,7 @@ def test_a_frame_that_has_begun_is_followed_by_no_goodbye(
     monkeypatch.setattr(ClientEnd, "goodbye", lambda self: pytest.fail("it would have gone into the frame"))
     ws.close()
     peer.reads.set()
-    messages = list(iter(lambda: peer.received.get(timeout=5), None))
+    messages = list(iter(lambda: peer.received.get(timeout=20), None))
     assert set(messages) <= {b"x" * 200_000}
 
 
@@ -370,9 +370,9 @@ def test_answers_leave_before_the_next_read_without_the_writer(
     monkeypatch.setattr(ws, "_write", lambda buffers: pytest.fail("the writer was needed"))
     ws.writer.urgent(b"answer")
     reading = gevent.spawn(ws.receive)
-    assert peer.received.get(timeout=5) == b"answer"
+    assert peer.received.get(timeout=20) == b"answer"
     ws.close()
-    assert reading.get(timeout=5) is None
+    assert reading.get(timeout=20) is None
 
 
 def test_a_frame_is_masked() -> None:

@@ -118,4 +118,4 @@ def test_nothing_else_waits_while_a_credential_is_waited_for(pipe: Pipe) -> None
         gevent.sleep(0)
     assert not waiting.ready()
     pipe.write(b"tok\n")
-    assert waiting.get(timeout=10).headers() == [("authorization", "Bearer tok")]
+    assert waiting.get(timeout=20).headers() == [("authorization", "Bearer tok")]

@@ -217,7 +217,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some_and_at_the_end(scene: Sce
     outbox = scene.clients["a"].transport.outbox
     outbox.send(b"x" * (HIGH_WATER_BYTES + 1))
     waiting = gevent.spawn(outbox.wait_for_room)
-    assert waiting.get(timeout=5) is True
+    assert waiting.get(timeout=20) is True
     harness.read(1)
     scene.table.writer = None
     outbox.send(b"x" * (HIGH_WATER_BYTES + 1))
@@ -226,7 +226,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some_and_at_the_end(scene: Sce
     gevent.sleep(0)
     assert not waiting.ready()
     scene.table.detach()
-    assert waiting.get(timeout=5) is False
+    assert waiting.get(timeout=20) is False
 
 
 def hostile(random_: random.Random, sealed: list[bytes]) -> bytes:

@@ -164,7 +164,7 @@ def test_connections_are_bounded_and_further_ones_wait() -> None:
                 late.recv(10)
             for connection in held:
                 connection.close()
-            late.settimeout(10)
+            late.settimeout(20)
             assert late.recv(100) == b"got late"
 
 
@@ -172,7 +172,7 @@ def test_it_keeps_nothing_else_open_and_ends_without_listeners() -> None:
     ours, theirs = socket.socketpair()
     bridge = start_bridge([(b"127.0.0.1", 1)], lambda: None)
     theirs.close()
-    ours.settimeout(10)
+    ours.settimeout(20)
     assert ours.recv(1) == b""  # nobody has the other end
     bridge.close_channel()
     assert os.waitpid(bridge.pid, 0)[0] == bridge.pid

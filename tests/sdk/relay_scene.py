@@ -86,7 +86,7 @@ class RelayScene:
         """End everything."""
         self.executor.terminate()
         try:
-            self.executor.wait(10)
+            self.executor.wait(20)
         except subprocess.TimeoutExpired:
             self.executor.kill()
             self.executor.wait(WAIT_S)

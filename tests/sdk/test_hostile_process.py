@@ -34,7 +34,7 @@ def test_events_of_unknown_processes_are_ignored() -> None:
         fake.current.push("process/output", processId="q\x1b[2J", seq=1, stream="stdout", chunk="eA==")
         fake.current.push("process/closed", processId="", seq=1)
         end(fake, 1)
-        assert await process.wait(5) == 0
+        assert await process.wait(20) == 0
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_catch_up_that_makes_no_sense_fails_that_process_only(answer: object) 
             with pytest.raises(ProtocolViolation):
                 await bad.next_event(5)
             with pytest.raises(ProtocolViolation):
-                await bad.wait(5)
+                await bad.wait(20)
 
     run_async(main())
 

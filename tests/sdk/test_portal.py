@@ -121,7 +121,7 @@ def test_a_client_that_nobody_has_any_more_is_closed() -> None:
 
     portal.adopt(closing)
     del portal
-    assert closed.wait(10)
+    assert closed.wait(20)
     wait_until(lambda: living() == [])
 
 

@@ -206,7 +206,7 @@ class TestAfterALoss:
                     with pytest.raises(ResumeFailed):
                         await process.next_event(5)
                 with pytest.raises(ResumeFailed):
-                    await process.wait(5)
+                    await process.wait(20)
 
         run_async(main())
 

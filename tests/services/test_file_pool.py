@@ -61,7 +61,7 @@ def test_other_greenlets_run_while_a_thread_works(hang: Hang) -> None:
     wait_until(hang.entered.is_set, pause=gevent.sleep)
     assert not waiting.ready()
     hang.release.set()
-    assert waiting.get(timeout=5) == "late"
+    assert waiting.get(timeout=20) == "late"
 
 
 def test_a_call_without_progress_is_given_up(hang: Hang) -> None:
@@ -125,8 +125,8 @@ def test_calls_wait_in_line_while_threads_are_merely_busy(hang: Hang) -> None:
     gevent.idle()
     assert not second.ready()
     hang.release.set()
-    assert first.get(timeout=5) == "late"
-    assert second.get(timeout=5) == "second"
+    assert first.get(timeout=20) == "late"
+    assert second.get(timeout=20) == "second"
 
 
 def test_no_free_thread_in_time_is_a_timeout(hang: Hang) -> None:

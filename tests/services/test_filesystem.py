@@ -247,7 +247,7 @@ def test_a_handle_closed_while_its_thread_hangs_costs_no_other_file(
     assert other == file.fd
     go_on.set()
     wait_until(wrote.is_set, pause=gevent.sleep)
-    caller.get(timeout=5)
+    caller.get(timeout=20)
     os.close(other)
     assert get(folder + b"/other") == b"kept"
     assert get(folder + b"/f") == b"new"

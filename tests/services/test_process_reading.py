@@ -26,7 +26,7 @@ def test_a_waiting_read_is_woken_by_news(play: Play, news: str) -> None:
         one.far.exit()
     else:
         one.far.close()
-    gevent.joinall(readers, timeout=5)
+    gevent.joinall(readers, timeout=20)
     assert all(reader.ready() for reader in readers)
 
 
@@ -43,7 +43,7 @@ def test_news_that_a_read_has_seen_is_none(play: Play) -> None:
     turns()
     assert not reader.ready()
     one.far.write("stderr", b"y")
-    reader.get(timeout=5)
+    reader.get(timeout=20)
 
 
 def test_a_read_waits_for_its_time_only(play: Play) -> None:
@@ -57,4 +57,4 @@ def test_the_longest_wait_of_the_contract_is_a_wait(play: Play) -> None:
     turns()
     assert not reader.ready()
     one.far.exit()
-    reader.get(timeout=5)
+    reader.get(timeout=20)

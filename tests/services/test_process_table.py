@@ -104,7 +104,7 @@ def test_an_id_is_taken_while_its_process_starts(tabled: Tabled) -> None:
     with pytest.raises(InvalidRequest, match="process a already exists"):
         tabled.start("a")
     tabled.spawner.answers.set()
-    assert starting.get(timeout=5) is tabled.table.known("a")
+    assert starting.get(timeout=20) is tabled.table.known("a")
     assert not tabled.table.is_starting("a")
 
 
@@ -183,7 +183,7 @@ def test_a_process_that_starts_while_its_session_ends_is_ended(tabled: Tabled) -
     turns()
     tabled.table.end()
     tabled.spawner.answers.set()
-    process = starting.get(timeout=5)
+    process = starting.get(timeout=20)
     (run,) = tabled.spawner.runs
     assert run.signals == [9]
     run.exit(9)

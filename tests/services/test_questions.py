@@ -71,7 +71,7 @@ def test_the_end_of_the_client_answers_everything_at_once() -> None:
     waiting = gevent.spawn(asked.ask, "m", PARAMS, 1000)
     gevent.sleep(0)
     asked.close()
-    assert waiting.get(timeout=10) is None
+    assert waiting.get(timeout=20) is None
     assert asked.ask("m", PARAMS, 1000) is None
     assert len(sink.sent) == 1
 

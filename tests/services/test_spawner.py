@@ -97,7 +97,7 @@ def test_this_side_is_non_blocking_and_close_on_exec(own_spawner: Spawner) -> No
 def test_eight_parallel_children_hold_stdio_only(own_spawner: Spawner) -> None:
     what = spec(b"sh", b"-c", b"echo up; read line", pipe_stdin=True)
     starts = [gevent.spawn(own_spawner.spawn, what) for _ in range(8)]
-    processes = [Running(start.get(timeout=10)) for start in starts]
+    processes = [Running(start.get(timeout=20)) for start in starts]
     for process in processes:
         assert process.read_some("stdout") == b"up\n"
     held = [sorted(os.listdir(f"/proc/{process.child.pid}/fd")) for process in processes]

@@ -62,7 +62,7 @@ def test_a_start_during_the_zygotes_death_is_an_error(own_spawner: Spawner) -> N
         gevent.sleep(0)
         os.kill(zygote, signal.SIGKILL)
         with pytest.raises(InternalError, match="ended unexpectedly"):
-            start.get(timeout=10)
+            start.get(timeout=20)
     with running(own_spawner, b"true") as process:
         assert process.exit_code() == 0
 
@@ -143,7 +143,7 @@ def test_a_slow_start_succeeds_and_its_zygote_is_used_again(own_spawner: Spawner
         with running(own_spawner, b"true") as process:
             process.exit_code()
         (second,) = set(zygotes()) - {first}  # pids start again, so the newer one may have the smaller
-    earlier = Running(slow.get(timeout=10))
+    earlier = Running(slow.get(timeout=20))
     with stopped(second):
         start = gevent.spawn(own_spawner.spawn, spec(b"true"))
         gevent.sleep(0)
@@ -189,8 +189,8 @@ def test_shutdown_is_polite_first() -> None:
             pipe.read_some("stdout")
             tty.read_some("pty")
             begin = time.monotonic()
-            by.shutdown(10.0)
-            assert time.monotonic() - begin < 9
+            by.shutdown(40.0)
+            assert time.monotonic() - begin < 30
             assert (pipe.exit_code(), tty.exit_code()) == (5, 6)
         assert refusal(by, spec(b"true")) == "process start refused: the server is shutting down"
 

@@ -139,7 +139,7 @@ def test_at_either_bound_a_write_waits(
     late = piped.put_soon(b"late")
     assert not late.ready()
     assert piped.read() == b"late"
-    assert late.get(timeout=5) is True
+    assert late.get(timeout=20) is True
     assert piped.queue.has_room
 
 
@@ -147,7 +147,7 @@ def test_writes_that_wait_are_served_in_their_order(piped: Piped) -> None:
     piped.fill()
     waiting = [piped.put_soon(b"<%d>" % number) for number in range(5)]
     assert piped.read() == b"<0><1><2><3><4>"
-    assert [each.get(timeout=5) for each in waiting] == [True] * 5
+    assert [each.get(timeout=20) for each in waiting] == [True] * 5
 
 
 def test_a_write_that_comes_later_does_not_overtake_those_that_wait(piped: Piped) -> None:
@@ -158,7 +158,7 @@ def test_a_write_that_comes_later_does_not_overtake_those_that_wait(piped: Piped
     assert not piped.queue.has_room
     second = piped.put_soon(b"<second>")
     assert piped.read() == b"<first><second>"
-    assert (first.get(timeout=5), second.get(timeout=5)) == (True, True)
+    assert (first.get(timeout=20), second.get(timeout=20)) == (True, True)
 
 
 def test_a_write_that_is_not_wanted_any_more_is_left_out(piped: Piped) -> None:
@@ -169,7 +169,7 @@ def test_a_write_that_is_not_wanted_any_more_is_left_out(piped: Piped) -> None:
     other = piped.put_soon(b"<other>")
     wanted = False
     assert piped.read() == b"<other>"
-    assert (unwanted.get(timeout=5), other.get(timeout=5)) == (False, True)
+    assert (unwanted.get(timeout=20), other.get(timeout=20)) == (False, True)
 
 
 def test_a_write_that_is_given_up_while_it_waits_leaves_its_place(piped: Piped) -> None:
@@ -178,9 +178,9 @@ def test_a_write_that_is_given_up_while_it_waits_leaves_its_place(piped: Piped) 
     given_up, kept = piped.put_soon(b"<given up>"), piped.put_soon(b"<kept>")
     given_up.kill()
     assert piped.read() == b"<kept>"
-    assert kept.get(timeout=5) is True
+    assert kept.get(timeout=20) is True
     assert piped.queue.has_room
-    assert piped.put_soon(b"<later>").get(timeout=5) is True
+    assert piped.put_soon(b"<later>").get(timeout=20) is True
     assert piped.read() == b"<later>"
 
 
@@ -196,7 +196,7 @@ def test_a_write_that_is_given_up_when_its_turn_has_come_passes_it_on(piped: Pip
     gevent.get_hub().loop.run_callback(write_and_kill)
     turns()
     assert piped.read() == b"<kept>"
-    assert kept.get(timeout=5) is True
+    assert kept.get(timeout=20) is True
     assert piped.queue.has_room
 
 
@@ -215,7 +215,7 @@ def test_the_end_comes_behind_the_writes_that_wait(piped: Piped) -> None:
     piped.queue.finish()
     assert piped.queue.put(b"too late") is False
     assert piped.read() == b"<0><1><2>"
-    assert [each.get(timeout=5) for each in waiting] == [True] * 3
+    assert [each.get(timeout=20) for each in waiting] == [True] * 3
     assert piped.at_end()
 
 
@@ -238,7 +238,7 @@ def test_closing_drops_what_is_queued_and_wakes_who_waits(piped: Piped) -> None:
     piped.fill()
     waiting = [piped.put_soon(b"x") for _ in range(3)]
     piped.queue.close()
-    assert [each.get(timeout=5) for each in waiting] == [False] * 3
+    assert [each.get(timeout=20) for each in waiting] == [False] * 3
     assert os.read(piped.reader, 65536) == b"#" * 4096
     assert piped.at_end()
     assert piped.queue.has_room
@@ -266,7 +266,7 @@ def test_a_reader_that_dies_while_writes_wait_frees_them(piped: Piped) -> None:
     piped.fill()
     waiting = [piped.put_soon(b"x") for _ in range(2)]
     piped.close_reader()
-    assert [each.get(timeout=5) for each in waiting] == [False, False]
+    assert [each.get(timeout=20) for each in waiting] == [False, False]
     assert piped.queue.gone
 
 
@@ -306,7 +306,7 @@ def test_typing_into_a_terminal_that_is_not_read_waits(monkeypatch: pytest.Monke
         return received.endswith(b"!")
 
     wait_until(all_read, pause=gevent.sleep)
-    assert late.get(timeout=5) is True
+    assert late.get(timeout=20) is True
     assert len(received) == sent + 1
     queue.close()
     os.close(slave)

@@ -105,7 +105,7 @@ def done(opened: bool = True, number: int = 7) -> bytes:
 
 
 def result(greenlet: gevent.Greenlet[..., object]) -> object:
-    return greenlet.get(timeout=10)
+    return greenlet.get(timeout=20)
 
 
 def test_an_answer_with_a_descriptor_arrives(played: Played, file: Callable[..., int]) -> None:

@@ -130,8 +130,8 @@ def test_when_all_are_busy_the_next_plan_waits() -> None:
         turns()
         assert not waiting.ready()
         os.kill(made.started[0].pid, signal.SIGCONT)
-        assert isinstance(busy.get(timeout=10), records.Metadata)
-        assert isinstance(waiting.get(timeout=10), records.Metadata)
+        assert isinstance(busy.get(timeout=20), records.Metadata)
+        assert isinstance(waiting.get(timeout=20), records.Metadata)
         assert made.pids == [made.started[1].pid]
 
 
@@ -145,7 +145,7 @@ def test_waiting_for_a_worker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(InternalError, match="more than 2 requests wait"):
             made.look(plan())
         os.kill(made.started[0].pid, signal.SIGCONT)
-        assert [type(call.get(timeout=10)) for call in calls] == [records.Metadata] * 3
+        assert [type(call.get(timeout=20)) for call in calls] == [records.Metadata] * 3
 
 
 def test_waiting_for_room_ends_in_an_error() -> None:
@@ -173,7 +173,7 @@ def test_short_requests_do_not_wait_for_long_ones(tmp_path: os.PathLike[str]) ->
         assert isinstance(made.look(plan()), records.Metadata)
         assert not waiting.ready()
         os.kill(made.started[1].pid, signal.SIGCONT)
-        assert isinstance(waiting.get(timeout=10)[0], records.Walked)
+        assert isinstance(waiting.get(timeout=20)[0], records.Walked)
 
 
 def test_requests_of_one_plan_are_answered_in_their_order() -> None:

@@ -40,7 +40,7 @@ class Played:
     def __init__(self) -> None:
         ours, self.zygote = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self.zygote.settimeout(5)
+        self.zygote.settimeout(20)
         self.ended: list[ZygoteLink] = []
         self.link = ZygoteLink(ZygoteProcess(os.getpid(), ours.detach()), self.ended.append)
 
@@ -159,7 +159,7 @@ def test_a_signal_waits_for_its_answer(played: Played) -> None:
         assert isinstance(request, SignalRequest)
         assert (request.child_id, request.signum) == (child.child_id, signal.SIGINT)
         played.send(Signalled(request.request_id, delivered))
-        assert asking.get(timeout=5) is delivered
+        assert asking.get(timeout=20) is delivered
 
 
 def test_a_signal_the_kernel_refused_raises(played: Played) -> None:
@@ -170,7 +170,7 @@ def test_a_signal_the_kernel_refused_raises(played: Played) -> None:
     assert isinstance(request, SignalRequest)
     played.send(Signalled(request.request_id, False, 1))
     with pytest.raises(PermissionError):
-        asking.get(timeout=5)
+        asking.get(timeout=20)
 
 
 def test_without_an_answer_this_process_signals_only_who_is_there(played: Played) -> None:
@@ -187,7 +187,7 @@ def test_the_end_of_the_zygote_ends_what_is_asked(played: Played) -> None:
     with pytest.raises(InternalError, match="ended unexpectedly"):
         start.answer()
     start.abandon()
-    assert asking.get(timeout=5) is False
+    assert asking.get(timeout=20) is False
     assert state_of(played) is LinkState.LOST
     assert played.ended == [played.link]
     assert child.child_id in played.link.children

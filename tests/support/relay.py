@@ -321,7 +321,7 @@ class RelayThread:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(20)
 
     def _run(self) -> None:
         self._stop = Event()

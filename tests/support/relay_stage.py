@@ -80,7 +80,7 @@ class RelayEnd:
 
 def connected(port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.settimeout(10)
+    sock.settimeout(20)
     sock.connect(("127.0.0.1", port))
     return sock
 

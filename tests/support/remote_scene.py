@@ -112,7 +112,7 @@ class RemoteScene:
         """End everything."""
         self.executor.send_signal(signal.SIGTERM)
         try:
-            self.executor.wait(10)
+            self.executor.wait(20)
         except subprocess.TimeoutExpired:
             self.executor.kill()
             self.executor.wait()

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    predicate: Callable[[], T], timeout: float = 10.0, *, pause: Callable[[float], object] = time.sleep
+    predicate: Callable[[], T], timeout: float = 20.0, *, pause: Callable[[float], object] = time.sleep
 ) -> T:
     """Return the first true value of `predicate`, or fail after `timeout` seconds with the last one seen.
 

@@ -188,7 +188,7 @@ class Scene:
 
     def finished(self) -> bool:
         """Wait until the connection has ended."""
-        return bool(self.over.wait(5))
+        return bool(self.over.wait(20))
 
 
 @contextmanager

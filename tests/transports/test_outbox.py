@@ -207,7 +207,7 @@ def test_producers_wait_above_the_high_and_wake_at_the_low_mark(pair: Pair, outb
         assert not any(producer.ready() for producer in producers)
         take(pair[1], 16 * 1024)
         turns()
-    gevent.joinall(producers, timeout=5)
+    gevent.joinall(producers, timeout=20)
     assert [producer.value for producer in producers] == [True, True]
 
 
@@ -231,7 +231,7 @@ def test_everybody_who_waits_is_woken_at_the_end(
     turns()
     assert not any(each.ready() for each in waiting)
     end(outbox)
-    gevent.joinall(waiting, timeout=5)
+    gevent.joinall(waiting, timeout=20)
     assert [each.value for each in waiting] == [False, None]
 
 
@@ -280,7 +280,7 @@ def test_a_peer_that_goes_while_it_is_waited_for_ends_the_wait(pair: Pair) -> No
     waiting = waiters(outbox)
     turns()
     pair[1].close()
-    gevent.joinall(waiting, timeout=5)
+    gevent.joinall(waiting, timeout=20)
     assert ([each.value for each in waiting], told) == ([False, None], ["gone"])
 
 
@@ -289,7 +289,7 @@ def test_waiting_until_all_is_written(pair: Pair, outbox: Outbox) -> None:
     assert not outbox.wait_until_empty(0.01)
     waiter = gevent.spawn(outbox.wait_until_empty, 5.0)
     assert read_all(outbox, pair[1]) == b"<" + MUCH + b">"
-    assert waiter.get(timeout=5)
+    assert waiter.get(timeout=20)
 
 
 def test_every_write_is_reported(pair: Pair) -> None:
@@ -335,6 +335,6 @@ def test_the_moment_ends_with_the_connection(pair: Pair) -> None:
         return outbox.wait_for_room()
 
     waiter = gevent.spawn(producer)
-    started.wait(5)
+    started.wait(20)
     outbox.close()
-    assert waiter.get(timeout=5) is False
+    assert waiter.get(timeout=20) is False

@@ -60,7 +60,7 @@ def test_what_is_held_back_does_not_stop_the_pieces(pair: Pair, outbox: Outbox) 
     producers: list[gevent.Greenlet[[], bool]] = []
     outbox.stream(pieces())
     assert read_all(outbox, pair[1]) == b"(a|b|c)<" + MUCH + b">"
-    assert producers[0].get(timeout=5)
+    assert producers[0].get(timeout=20)
 
 
 def test_pieces_are_produced_as_the_peer_reads(pair: Pair, outbox: Outbox) -> None:

@@ -201,7 +201,7 @@ def test_input_may_be_a_file(tmp_path: Path, content: bytes, messages: list[byte
     with open(tmp_path / "input", "rb") as source, open(tmp_path / "output", "wb") as sink:
         transport = StdioTransport(source.fileno(), sink.fileno(), Settings())
         transport.start(receiver)
-        assert transport.done.wait(5)
+        assert transport.done.wait(20)
         transport.outbox.send(b"answer")
         assert transport.outbox.wait_until_empty(5)
         transport.restore()
@@ -214,5 +214,5 @@ def test_input_may_be_the_null_device() -> None:
     with open(os.devnull, "r+b", buffering=0) as null:
         transport = StdioTransport(null.fileno(), null.fileno(), Settings())
         transport.start(receiver)
-        assert transport.done.wait(5)
+        assert transport.done.wait(20)
     assert receiver.messages == []

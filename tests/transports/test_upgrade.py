@@ -49,7 +49,7 @@ class Upgrading:
 
     def result(self) -> bytes | None:
         """Return the bytes behind the request that upgraded the connection; None if none did."""
-        upgraded: Upgraded | None = self._greenlet.get(timeout=5)
+        upgraded: Upgraded | None = self._greenlet.get(timeout=20)
         return None if upgraded is None else upgraded.early
 
     def stop(self) -> None:

@@ -333,5 +333,5 @@ def test_a_goodbye_to_a_peer_that_is_gone_does_not_linger(
     turns()
     assert [each.ready() for each in spawned] == [False]
     one.transport.give_up()
-    gevent.joinall(spawned, timeout=5)
+    gevent.joinall(spawned, timeout=20)
     assert [each.ready() for each in spawned] == [True]

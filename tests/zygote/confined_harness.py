@@ -41,7 +41,7 @@ class ConfinedZygote(Zygote):
         process = _forked(user, kernel, folder, program)
         self.pid = process.pid
         self.sock = _socket.socket(fileno=process.sock_fd)
-        self.sock.settimeout(10.0)
+        self.sock.settimeout(20)
         self.early = []
         self._next_id = 0
 

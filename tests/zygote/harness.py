@@ -22,7 +22,7 @@ from execserver.zygote.records import (
     encode,
 )
 
-WAIT_S = 10.0
+WAIT_S = 20.0
 PATH = b"PATH=/usr/bin:/bin"
 
 

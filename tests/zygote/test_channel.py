@@ -17,8 +17,8 @@ Pair = tuple[_socket.socket, _socket.socket]
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     left, right = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    left.settimeout(5)
-    right.settimeout(5)
+    left.settimeout(20)
+    right.settimeout(20)
     yield left, right
     left.close()
     right.close()

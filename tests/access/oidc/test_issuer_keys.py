@@ -96,7 +96,7 @@ def test_all_who_come_meanwhile_wait_for_one_answer_and_too_many_do_not() -> Non
     gevent.sleep(0)
     with pytest.raises(NoKeys):
         double.has("first")
-    gevent.joinall(waiting, timeout=10)
+    gevent.joinall(waiting, timeout=20)
     assert all(each.value for each in waiting)
     assert double.asked == 1
 

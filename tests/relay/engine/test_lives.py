@@ -58,9 +58,9 @@ def test_a_subscription_and_those_who_listen(process: EngineProcess) -> None:
             process.dialer(), ("tokens",), lambda channel, line: lines.append(line), lambda: None
         )
         made.start()
-        assert made.is_ready.wait(10)
+        assert made.is_ready.wait(20)
         with made.listening("arr:box") as arrivals:
-            assert arrivals.is_open.wait(10)
+            assert arrivals.is_open.wait(20)
         process.ask("PUBLISH", "tokens", "x")
         until(lambda: lines == ["x"])
         made.close()

@@ -61,10 +61,10 @@ def test_whoever_listens_for_a_while_is_woken_by_a_line(process: EngineProcess) 
     with subscribed(process, heard) as made:
         with made.listening("arr:box") as one, made.listening("arr:box") as two:
             assert one is two
-            assert one.is_open.wait(5)
+            assert one.is_open.wait(20)
             news = one.news
             process.ask("PUBLISH", "arr:box", "n1")
-            assert news.wait(5)
+            assert news.wait(20)
             assert not one.news.is_set()  # the next line has an event of its own
         until(lambda: process.ask("PUBSUB", "CHANNELS", "arr:*") == b"*0\r\n")
     assert heard.lines == []
@@ -87,7 +87,7 @@ def test_a_lost_connection_is_made_again_told_and_listens_as_before(process: Eng
     with subscribed(process, heard) as made, made.listening("arr:box") as arrivals:
         process.ask("CLIENT", "KILL", "TYPE", "pubsub")
         heard.wait(0, connected=2)
-        assert arrivals.is_open.wait(5)
+        assert arrivals.is_open.wait(20)
         process.ask("PUBLISH", "node:n1", "after")
         heard.wait(1)
     assert heard.lines == [("node:n1", "after")]

@@ -130,7 +130,7 @@ def test_the_neighbours_are_not_signalled(any_way: Way, ground: Ground) -> None:
         before = os.sched_getaffinity(pid)
         found = ground.python(f"pid = {pid}\n" + SIGNALS)
         state = Path(f"/proc/{pid}/stat").read_text().split()[2]
-        assert (state, os.sched_getaffinity(pid)) == ("S", before)
+        assert (state in {"S", "R", "D"}, os.sched_getaffinity(pid)) == (True, before)
     if any_way.back_end == LANDLOCK:
         # Without a namespace of processes it may name them; signals are held back from Linux 6.12 on.
         found.pop("pidfd"), found.pop("setpgid")

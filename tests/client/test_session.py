@@ -219,7 +219,7 @@ class TestAfterALoss:
             client.call("m")
 
     def test_the_window_ends(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.open_transport, QUICK.replace(resume_window=0.05))
+        client = ExecServerClient(fake.open_transport, QUICK.replace(resume_window=0.5))
         waiting = gevent.spawn(capture, client, "m")
         fake.wait_for("m")
         fake.unreachable = True
@@ -228,7 +228,7 @@ class TestAfterALoss:
         meanwhile = gevent.spawn(capture, client, "m")
         assert type(meanwhile.get(timeout=20)) is ResumeFailed
         assert client.state is SessionState.ENDED
-        with pytest.raises(ResumeFailed, match=r"not resumed within 0\.05 s: the fake is unreachable"):
+        with pytest.raises(ResumeFailed, match=r"not resumed within 0\.5 s: the fake is unreachable"):
             client.call("m")
 
     def test_a_carrier_without_a_way_back_is_not_resumed(self, fake: FakeServer) -> None:

@@ -63,7 +63,14 @@ class InvalidPath(ExecServerError, ValueError):
 class UnsupportedByServer(ExecServerError):
     """The server does not offer what was asked for; nothing was sent."""
 
-    _hint = _NEWER_SERVER
+    def __init__(self, text: str, cure: str = _NEWER_SERVER) -> None:
+        super().__init__(text)
+        self._cure = cure
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return self._cure
 
 
 class RemoteModeUnavailable(ExecServerError):

@@ -94,7 +94,8 @@ def _over_pipes(command: Sequence[str], options: ExecServerClientConnectOptions,
     wishes = (options.session_name, options.keep_ms, options.resume_session_id, options.resume_session_name)
     if any(wish is not None for wish in wishes):
         raise UnsupportedByServer(
-            "a server that is started for one client ends with it: no session of it can be kept or resumed"
+            "a server that is started for one client ends with it: no session of it can be kept or resumed",
+            "let a server listen there (`execserver --listen URL`), and connect to its URL",
         )
 
     from execserver_client._stdio import StdioTransport

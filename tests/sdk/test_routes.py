@@ -158,5 +158,6 @@ def test_a_program_that_is_not_there_is_told(environ: dict[str, str]) -> None:
 def test_no_session_is_kept_by_a_server_that_ends_with_its_client(
     environ: dict[str, str], box: str | None, wish: dict[str, object]
 ) -> None:
-    with pytest.raises(UnsupportedByServer, match="ends with it"):
+    with pytest.raises(UnsupportedByServer, match="ends with it") as refused:
         route_to(find(box, None, None, environ), ConnectOptions().replace(**wish))
+    assert "execserver --listen" in refused.value.hint

@@ -40,7 +40,8 @@ from tools.freeze.contents import (
 from tools.freeze.elf import is_elf, read_elf
 from tools.freeze.patterns import compile_ahead
 from tools.freeze.platforms import LOADED_BY_NAME, Platform
-from tools.problems import Problem, say
+from tools.freeze.symbols import emptied
+from tools.problems import Problem
 
 OPTIMIZE = 2  # no assertions, no docstrings
 FILE_MODE, PROGRAM_MODE = 0o600, 0o700
@@ -62,8 +63,7 @@ def lay_out(analysis: Analysis, platform: Platform, tree: Path, root: Path) -> s
     place(loader.resolve(), tree / "lib" / loader.name, PROGRAM_MODE)
     _complete_libraries(analysis, platform, tree / "lib")
     _leave_out_unneeded(tree, loader.name)
-    if platform.is_native:
-        _strip(tree)
+    _strip(tree, platform.is_native)
     _write_modules(analysis, extensions, loader.name, tree, root)
     _write_early_files(platform.standard_library, tree)
     return loader.name
@@ -138,14 +138,15 @@ def _needed(path: Path) -> tuple[str, ...]:
     return read_elf(path).needed if is_elf(path) else ()
 
 
-def _strip(tree: Path) -> None:
-    """Remove what only debuggers read; a tenth of the size of some files."""
-    strip = shutil.which("strip")
-    if strip is None:
-        say("there is no `strip` here: the file becomes larger")
-        return
+def _strip(tree: Path, is_native: bool) -> None:
+    """Remove what only debuggers read, a tenth of the size of some files, or empty it at least."""
+    strip = shutil.which("strip") if is_native else None
     for path in sorted(tree.rglob("*")):
-        if path.is_file() and is_elf(path):
+        if not path.is_file() or not is_elf(path):
+            continue
+        if strip is None:
+            path.write_bytes(emptied(path.read_bytes()))
+        else:
             # A file it cannot work on stays as it is.
             subprocess.run([strip, "--strip-unneeded", str(path)], capture_output=True, check=False)
 

@@ -38,7 +38,7 @@ def test_leaves(leaving):
 def test_passes():
     attempt("{name}-passes")
 """
-PYTEST = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest"]
+PYTEST = [sys.executable, "-m", "pytest"]
 
 
 def _folder(place: Path, name: str, times: list[int], left: int = 0, more: str = "") -> str:
@@ -54,7 +54,7 @@ def _played(place: Path, name: str) -> list[str]:
 
 def _play(place: Path, names: list[str], second_go: bool = True) -> int:
     (place / "pytest.ini").write_text("[pytest]\n")
-    runner = lanes.Runner(PYTEST, dict(os.environ), place)
+    runner = lanes.Runner(PYTEST, {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, place)
     return lanes.play(runner, [[name] for name in names], 50.0, second_go=second_go)
 
 

@@ -1,4 +1,4 @@
-"""Running the tests: in three processes side by side, each with an end.
+"""Running the tests: in four processes side by side, each with an end.
 
 Which test runs where is fixed, so that a run can be repeated; nothing is shared between them but the machine.
 There are more of them than processors in the smallest machine, since many tests mostly wait.  The few
@@ -25,16 +25,17 @@ from tools.problems import say
 
 Lanes = Sequence[Sequence[str]]
 
-# About a third of the whole time each; everything else is the last lane.
+# About a quarter of the whole time each; everything else is the last lane.
 LANES: Lanes = (
     (
-        *("tests/sandbox", "tests/rules", "tests/packaging", "tests/helpers", "tests/sdk", "tests/client"),
+        *("tests/sandbox", "tests/rules", "tests/packaging", "tests/helpers"),
         *("tests/e2e/test_sandboxed_files_races.py", "tests/crash", "tests/machines"),
     ),
     (
         *("tests/e2e/test_transcripts.py", "tests/e2e/test_relay_faults.py"),
-        *("tests/mcp", "tests/relay", "tests/remote", "tests/zygote"),
+        *("tests/relay", "tests/zygote", "tests/box/web", "tests/box/web_ui"),
     ),
+    ("tests/sdk", "tests/client", "tests/remote", "tests/mcp"),
 )
 # Where more than these failed, it was not the machine.
 MOST_AGAIN = 12

@@ -24,22 +24,14 @@ from tools.problems import say
 # What differs for a user without rights: who may look, map and mount, and what is unpacked where.
 PART = (
     ("tests/sandbox", "tests/files", "tests/helpers", "tests/test_doctor.py", "tests/test_self_test.py"),
+    ("tests/zygote", "tests/e2e/test_process_exit.py"),
+    ("tests/services", "tests/crash", "tests/http_client", "tests/test_lanes.py"),
     (
-        *("tests/zygote", "tests/e2e/test_process_exit.py"),
+        *("tests/packaging/test_unpacking.py", "tests/test_build.py"),
         *("tests/e2e/test_sandboxed_files.py", "tests/e2e/test_sandboxed_files_denied.py"),
-    ),
-    (
-        *(
-            "tests/services",
-            "tests/crash",
-            "tests/http_client",
-            "tests/packaging/test_unpacking.py",
-            "tests/test_build.py",
-            "tests/test_lanes.py",
-            "tests/e2e/test_sandboxed_processes.py",
-        ),
-        *("tests/e2e/test_terminals.py", "tests/e2e/test_session_resume.py"),
-        *("tests/sdk/test_sandbox.py", "tests/sdk/test_upload.py", "tests/mcp/test_call_network.py"),
+        *("tests/e2e/test_sandboxed_processes.py", "tests/e2e/test_terminals.py"),
+        *("tests/e2e/test_session_resume.py", "tests/sdk/test_sandbox.py", "tests/sdk/test_upload.py"),
+        "tests/mcp/test_call_network.py",
     ),
 )
 _FIRST_ID = 41_000

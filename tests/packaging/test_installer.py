@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.accounts import own_cache
 from tests.support.one_file import is_version
 from tests.support.source import ROOT
 from tools.freeze import installer
@@ -40,7 +41,7 @@ def released(dist: Path, tmp_path: Path) -> Path:
 def install(shell: list[str], released: Path, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the script."""
     command = [*shell, str(released / installer.SCRIPT), *words]
-    variables = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), **own_cache()}
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -67,7 +68,7 @@ def test_it_places_the_file_and_its_names_and_says_how_to_remove_them(
 
 def is_version_of(program: Path, home: Path) -> bool:
     """Tell whether a program says its version."""
-    variables = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), **own_cache()}
     return is_version(subprocess.run([program, "--version"], env=variables, capture_output=True, check=False))
 
 

@@ -95,6 +95,7 @@ def test_the_wrapper_needs_no_tree(one_file: Box, tmp_path: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.unpacked
 def test_the_program_checks_itself(box: Box) -> None:
     done = box.run(["self-test"])
     assert (done.returncode, done.stderr) == (0, b"")

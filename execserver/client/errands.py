@@ -68,14 +68,11 @@ def finish(session: Session, operation: Operation[None]) -> None:
         task.join()
 
 
-def tell(session: Session, operation: Callable[[], Operation[None]]) -> None:
-    """Carry out an operation of one request, which may be repeated and raises nothing; wait for nothing."""
-    if not told_at_once(session, operation):
-        gevent.spawn(drive, session, operation())
-
-
 def told_at_once(session: Session, operation: Callable[[], Operation[None]]) -> bool:
-    """Do as `tell` if the request can leave at once; return False, with nothing done, otherwise."""
+    """Carry out an operation of one request, which may be repeated and raises nothing; wait for nothing.
+
+    Returns False, with nothing done, where the request cannot leave at once.
+    """
     return _sent_at_once(session, next(operation()), _Told(session, operation))
 
 

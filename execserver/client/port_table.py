@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Final, Generic, Protocol, TypeVar
 
 from execserver.client import wire
-from execserver.client.errors import ExecServerError, TransportClosed
+from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed
 from execserver.protocol.lifting import JsonText
 from execserver.protocol.own_methods import PORT_ACCEPTED, PORT_BYTES, PORT_CLOSED
 from execserver.protocol.ports import (
@@ -20,6 +20,7 @@ from execserver.protocol.ports import (
 )
 
 MOST_ACCEPTED: Final = 256
+MOST_DROPPING: Final = 1024  # a server has at most 256 streams of a session, and some are on their way
 
 
 class OpenStream(Protocol):
@@ -56,13 +57,21 @@ class PortTable(ABC, Generic[S]):
         self._streams: dict[str, S] = {}
         self._listeners: dict[str, OpenListener[S]] = {}
 
+    def check_dropping(self, number: int) -> None:
+        """Raise `ProtocolViolation` if so many unanswered requests to close allow no further one."""
+        if number >= MOST_DROPPING:
+            raise ProtocolViolation("the server passed on more connections than it may")
+
     @abstractmethod
     def made(self, port_id: str, peer: PortAddress, window_bytes: int) -> S:
         """Return a new stream of a connection that somebody made."""
 
     @abstractmethod
     def drop(self, port_id: str) -> None:
-        """Close a stream at the server without waiting for the answer."""
+        """Close a stream at the server without waiting for the answer.
+
+        Raises `ProtocolViolation` where `MOST_DROPPING` are unanswered.
+        """
 
     def on_notification(self, method: str, params: JsonText) -> None:
         """Take what the server tells about ports.  Raises `ProtocolViolation` for an invalid notification."""

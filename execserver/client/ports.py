@@ -16,7 +16,7 @@ import gevent
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
-from execserver.client.errands import finish, opened, opened_at_once, tell, told_at_once
+from execserver.client.errands import finish, opened, opened_at_once, told_at_once
 from execserver.client.errors import ExecServerError, TransportClosed
 from execserver.client.operations import ports as asking
 from execserver.client.operations.call import Operation, drive
@@ -42,6 +42,7 @@ class PortStream:
         self.log = PortLog(port_id)
         self.quick: QuickPieces | None = None  # while somebody follows
         self._changed: Event | None = None  # while somebody waits in `recv`
+        self._owed: int | None = None  # what the server is to hear of, by a greenlet
         self._use: Callable[[bytes], int] | None = None
         self._on_change: Callable[[], object] | None = None
 
@@ -148,8 +149,20 @@ class PortStream:
             self._on_change()
 
     def _acknowledge(self) -> None:
-        if (received := self.log.due()) is not None:
+        if (received := self.log.due()) is None:
+            return
+        is_told = self._owed is None and self._ports.acknowledge_at_once(self.port_id, received)
+        if not is_told:
+            self._owed, is_idle = received, self._owed is None
+            if is_idle:
+                gevent.spawn(self._tell_received)
+
+    def _tell_received(self) -> None:
+        # One request at a time, however much comes and however slow the answers.
+        while (received := self._owed) is not None:
             self._ports.acknowledge(self.port_id, received)
+            if self._owed == received:
+                self._owed = None
 
     def fail(self, error: ExecServerError) -> None:
         """End both directions with an error; what has come can still be read."""
@@ -210,6 +223,7 @@ class RemotePorts(PortTable[PortStream]):
         self._session = session
         self._prefix = os.urandom(12).hex()  # another client may go on with the session
         self._number = 0
+        self._dropping = 0
 
     def open(self, host: str, port: int, *, sandbox: Sandbox = None, first: bytes = b"") -> PortStream:
         """Connect from the server to an address; `first` goes there with it, which saves a round trip."""
@@ -284,9 +298,13 @@ class RemotePorts(PortTable[PortStream]):
 
         send_all(self._session, log, pieces)
 
+    def acknowledge_at_once(self, port_id: str, received: int) -> bool:
+        """Open the window of a stream; return False, with nothing done, where that would have to wait."""
+        return told_at_once(self._session, partial(asking.acknowledge, port_id, received))
+
     def acknowledge(self, port_id: str, received: int) -> None:
-        """Open the window of a stream, without waiting for the answer."""
-        tell(self._session, partial(asking.acknowledge, port_id, received))
+        """Open the window of a stream, and wait for the answer."""
+        drive(self._session, asking.acknowledge(port_id, received))
 
     def resume(self, log: PortLog) -> ExecServerError | None:
         """Go on with a stream; return why it has ended, if it has."""
@@ -298,12 +316,17 @@ class RemotePorts(PortTable[PortStream]):
         finish(self._session, asking.close(port_id))
 
     def drop(self, port_id: str) -> None:
-        """Close a stream without waiting for the answer."""
-        self._forget(port_id)
-        tell(self._session, partial(asking.close, port_id))
+        """See `PortTable`."""
+        self.check_dropping(self._dropping)
+        if not self.let_go(port_id):
+            self._dropping += 1
+            gevent.spawn(self._drop, port_id)
 
     def let_go(self, port_id: str) -> bool:
-        """Do as `drop` if the request can leave at once; return False, with nothing done there, otherwise."""
+        """Close a stream and do not wait for the answer.
+
+        Returns False, with nothing done at the server, where the request cannot leave at once.
+        """
         self._forget(port_id)
         return told_at_once(self._session, partial(asking.close, port_id))
 
@@ -337,6 +360,12 @@ class RemotePorts(PortTable[PortStream]):
 
     def _opened(self, port_id: str, opening: Operation[T]) -> T:
         return opened(self._session, opening, asking.close(port_id))
+
+    def _drop(self, port_id: str) -> None:
+        try:
+            drive(self._session, asking.close(port_id))
+        finally:
+            self._dropping -= 1
 
     def _forget(self, port_id: str) -> None:
         self._streams.pop(port_id, None)

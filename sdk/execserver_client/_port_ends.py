@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed
+from execserver.client.errors import ExecServerError, TransportClosed
 from execserver.client.operations import ports as asking
 from execserver.client.operations.call import Operation
 from execserver.client.port_log import PortLog
@@ -17,8 +17,6 @@ from execserver_client._driving import adrive
 from execserver_client._errands import Errands
 from execserver_client._flow import Gate
 from execserver_client._session import Session
-
-_MOST_DROPPING: Final = 1024  # a server has at most 256 streams of a session, and some are on their way
 
 T = TypeVar("T")
 
@@ -175,9 +173,8 @@ class PortEnds(PortTable[StreamEnd]):
             await self.errands.finish(self._close, port_id)
 
     def drop(self, port_id: str) -> None:
-        """Close a stream without waiting for the answer.  Raises `ProtocolViolation` for too many at once."""
-        if self._dropping >= _MOST_DROPPING:
-            raise ProtocolViolation("the server passed on more connections than it may")
+        """See `PortTable`."""
+        self.check_dropping(self._dropping)
         self._forget(port_id)
         self._dropping += 1
         self.errands.begin(self._drop, port_id)

@@ -18,9 +18,11 @@ from execserver.client import (
     TransportClosed,
     UnsupportedByServer,
 )
+from execserver.client.port_table import MOST_DROPPING
 from execserver.protocol.environment import Extensions
 from execserver.protocol.ports import PortAcceptedNotification, PortAddress, PortDataNotification
 from tests.client.cutting_proxy import CuttingProxy
+from tests.client.fake_server import FakeServer
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
@@ -337,3 +339,37 @@ def test_connections_that_nobody_takes_are_closed_beyond_the_limit(remote: ExecS
         )
     assert entry.accepted.qsize() == 256
     entry.close()
+
+
+@pytest.fixture
+def forwards(fake: FakeServer, client: ExecServerClient, monkeypatch: pytest.MonkeyPatch) -> ExecServerClient:
+    """A client whose server forwards, and answers nothing about what it has forwarded."""
+    monkeypatch.setattr(type(client._session), "extensions", Extensions(port_forward="any"))
+    peer = {"host": "127.0.0.1", "port": 7}
+    fake.answers["port/listen"] = lambda params: {"portId": params["portId"], "address": peer}
+    fake.answers["port/open"] = lambda params: fake.answers["port/listen"](params) | {"windowBytes": 1}  # type: ignore[operator]
+    return client
+
+
+def test_a_server_that_passes_on_more_than_it_may_is_given_up(
+    fake: FakeServer, forwards: ExecServerClient
+) -> None:
+    forwards.ports.listen("127.0.0.1")
+    peer, carrier = {"host": "127.0.0.1", "port": 7}, fake.current
+    for number in range(MOST_DROPPING + 1):
+        assert not carrier.closed
+        carrier.push("port/accepted", listenId="none", portId=f"{number}", peer=peer, windowBytes=1)
+    wait_until(lambda: carrier.closed, pause=gevent.sleep)
+
+
+def test_what_has_come_is_told_by_one_request_at_a_time(fake: FakeServer, forwards: ExecServerClient) -> None:
+    stream = forwards.ports.open("127.0.0.1", 7)
+    for offset in range(200):
+        chunk = {"offset": offset, "chunk": "eA==", "eof": False}
+        fake.current.push("port/bytes", portId=stream.port_id, **chunk)
+        assert stream.recv() == b"x"
+    told = [one for one in fake.requests if one.method == "port/ack"]
+    assert [one.params["received"] for one in told] == [1]
+    fake.answers["port/ack"] = lambda _: {}
+    fake.current.reply(told[0].call_id, {})
+    wait_until(lambda: fake.requests[-1].params["received"] == 200, pause=gevent.sleep)

@@ -18,6 +18,7 @@ from execserver.protocol.ports import PortAddress, PortDataNotification, PortDat
 _WINDOW: Final = 256 * 1024  # until the server has said how large it is
 _MOST_AT_ONCE: Final = 224 * 1024
 _MOST_UNREAD: Final = 4 * 1024 * 1024
+_JOINED: Final = 4096  # pieces of a byte or two would take twenty times their room
 
 
 class PortLog:
@@ -147,7 +148,11 @@ class PortLog:
             self.fail(TransportClosed("the server sent more than its window allows"))
             return False
         if note.chunk:
-            self._ready.append(note.chunk)
+            ready = self._ready
+            if ready and len(ready[-1]) + len(note.chunk) <= _JOINED:
+                ready[-1] += note.chunk
+            else:
+                ready.append(note.chunk)
             self.arrived += len(note.chunk)
         self._eof = self._eof or note.eof
         return True

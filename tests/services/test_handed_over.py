@@ -160,6 +160,28 @@ def test_a_forwarded_connection_keeps_its_offsets_and_what_is_not_acknowledged(c
     assert ended == ["p"]
 
 
+def test_little_pieces_that_are_not_acknowledged_are_kept_as_few(carrier: Carrier) -> None:
+    near, far = plain_socket.socketpair()
+    attachment = Attachment()
+    stream = PortStream(
+        "p", of_gevent(socket.socket(fileno=near.detach())), attachment, list[str]().append, _address()
+    )
+    stream.start()
+    for sent in range(2, 9002, 2):
+        far.sendall(b"ab")
+        wait_until(lambda sent=sent: stream.sent == sent, 20, pause=gevent.sleep)  # type: ignore[misc]
+    kept = stream.pack(carrier).kept  # type: ignore[arg-type]
+    assert (b"".join(kept), len(kept)) == (b"ab" * 4500, 3)
+    stream.acknowledge(4099)
+    assert b"".join(stream.pack(carrier).kept) == (b"ab" * 4500)[4099:]  # type: ignore[arg-type]
+    for copy in list(carrier.copies):
+        carrier.take(copy)
+        os.close(copy)
+    stream.close()
+    far.close()
+    turns()
+
+
 @pytest.mark.parametrize(
     ("port_id", "binary", "carries", "wanted"),
     [

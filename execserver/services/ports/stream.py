@@ -37,6 +37,7 @@ WINDOW_BYTES: Final = 256 * 1024
 WIDE_WINDOW_BYTES: Final = 1024 * 1024
 _MOST_AT_ONCE: Final = 224 * 1024
 _SHORT_BYTES: Final = 16 * 1024  # read by the event loop itself; behind as much there is mostly more
+_JOINED_BYTES: Final = 4096  # kept as one: many pieces of a byte or two would take twenty times their room
 
 
 class PortStream:
@@ -271,7 +272,11 @@ class PortStream:
     def _pass_on(self, data: bytes) -> None:
         offset = self.sent
         if data:
-            self._kept.append(data)
+            kept = self._kept
+            if kept and len(kept[-1]) + len(data) <= _JOINED_BYTES:
+                kept[-1] += data
+            else:
+                kept.append(data)
             self.sent += len(data)
         else:
             self._eof_from_socket = True

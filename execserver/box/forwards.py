@@ -11,6 +11,7 @@ _FORWARD = re.compile(rf"(?:({_HOST}):)?([0-9]{{1,5}}):({_HOST}):([0-9]{{1,5}})"
 _LISTEN = re.compile(rf"(?:({_HOST}):)?([0-9]{{1,5}})")
 _LARGEST: Final = 65535
 _LONGEST_HOST: Final = 255
+_LONGEST_LABEL: Final = 63
 
 
 class Place(NamedTuple):
@@ -49,4 +50,6 @@ def _place(host: str, port: str) -> Place | None:
     host = host.strip("[]")
     if not host.isascii() or not host.isprintable() or len(host) > _LONGEST_HOST or int(port) > _LARGEST:
         return None
+    if not all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split(".")):
+        return None  # no resolver takes it
     return Place(host, int(port))

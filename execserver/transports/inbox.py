@@ -4,9 +4,10 @@ Messages arrive in the event loop.  What needs no waiting may be handled there a
 that came before it; all else is for a greenlet.  Messages arrive whatever that greenlet is doing, so the
 server notices the end of a peer at once.
 
-Limits: above `INBOX_BYTES` of unhandled messages reading stops; above `REPLY_BYTES` of unsent answers
-handling stops.  So a peer that does not read its answers stops itself, and no other peer.  After `_AT_ONCE`
-messages in the loop, or `_TURN_MESSAGES` in the greenlet, others have their turn.
+Limits: above `INBOX_BYTES` of unhandled messages, each with `_OVERHEAD_BYTES`, reading stops; above
+`REPLY_BYTES` of unsent answers handling stops.  So a peer that does not read its answers stops itself, and no
+other peer.  After `_AT_ONCE` messages in the loop, or `_TURN_MESSAGES` in the greenlet, others have their
+turn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from execserver.transports.transport import Transport
 
 INBOX_BYTES = 1024 * 1024
 REPLY_BYTES = 1024 * 1024
+_OVERHEAD_BYTES = 48  # of a message here, besides its text, which may be empty
 _TURN_MESSAGES = 64
 _AT_ONCE = 16
 
@@ -107,7 +109,7 @@ class Inbox:
         turn = _TURN_MESSAGES
         while messages and not self.is_held:
             message = messages.popleft()
-            self._bytes -= len(message)
+            self._bytes -= len(message) + _OVERHEAD_BYTES
             is_enough = handle(message)
             # Half of the limit: else reading would stop and start with each message.
             if self._paused and self._bytes <= INBOX_BYTES // 2:
@@ -125,7 +127,7 @@ class Inbox:
 
     def _add(self, messages: list[bytes]) -> None:
         self.waiting.extend(messages)
-        self._bytes += sum(map(len, messages))
+        self._bytes += sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)
 
     def _handle_at_once(self, message: bytes) -> None:
         """Handle a message, and those that wait, up to the first that has to wait; never blocks."""
@@ -138,10 +140,10 @@ class Inbox:
                 if not waiting:
                     return
                 message = waiting.popleft()
-                self._bytes -= len(message)
+                self._bytes -= len(message) + _OVERHEAD_BYTES
                 left -= 1
             waiting.appendleft(message)
-            self._bytes += len(message)
+            self._bytes += len(message) + _OVERHEAD_BYTES
         finally:
             self.is_handled = False
             outbox.release()

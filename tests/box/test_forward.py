@@ -147,3 +147,5 @@ def test_forms() -> None:
     assert parse_listen("0.0.0.0:1080") == Place("0.0.0.0", 1080)
     assert str(Place("::1", 80)) == "[::1]:80"
     assert not any(map(parse, ("3000", "ws://127.0.0.1:80", "h:80", "1:2", "1::2", "ssh:h")))
+    assert parse("1:a.b.:2") is not None
+    assert not any(parse(f"1:{host}:2") for host in ("a..b", ".", "a" * 64))  # no resolver takes these

@@ -194,13 +194,23 @@ def test_reading_stops_while_too_much_is_unhandled(play: Play) -> None:
     gate = Gate()
     one = play(block=gate.wait, echo=result)
     one.ask("block")
-    one.receive(padded(INBOX_BYTES))
+    one.receive(padded(INBOX_BYTES - 100))
     assert one.events == []
-    one.receive(padded(50))
+    one.receive(padded(100))
     assert one.events == ["pause"]
     gate.let_go()
     assert one.events == ["pause", "resume"]
     assert len(one.answers()) == 3
+
+
+def test_messages_without_text_count_as_well(play: Play) -> None:
+    gate = Gate()
+    one = play(block=gate.wait)
+    one.ask("block")
+    for _ in range(INBOX_BYTES // 32):
+        one.receive(b"")
+    assert one.events == ["pause"]
+    gate.let_go()
 
 
 def test_reading_goes_on_once_half_is_handled(play: Play) -> None:

@@ -18,14 +18,16 @@ enum { MOST_LEVELS = 64 }; /* of a tree to remove; each holds a descriptor */
 
 /* ---- writing --------------------------------------------------------------------------------------- */
 
-int open_target(const char *path, mode_t mode, struct stat *there) {
+int open_target(int folder, const char *name, mode_t mode, struct stat *there) {
     /* A FIFO or a device is not even opened: that might wake somebody. */
-    if (stat(path, there) ? errno != ENOENT : !S_ISREG(there->st_mode)) return -1;
-    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
-    if (file < 0) return -1;
-    if (!fstat(file, there) && S_ISREG(there->st_mode)) return file;
+    if (fstatat(folder, name, there, 0)) {
+        if (errno != ENOENT) return -1;
+    } else if (!S_ISREG(there->st_mode))
+        return errno = 0, -1;
+    int file = openat(folder, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
+    if (file < 0 || (!fstat(file, there) && S_ISREG(there->st_mode))) return file;
     close(file);
-    return -1;
+    return errno = 0, -1;
 }
 
 int replace_content(int file, const struct stat *there, const unsigned char *data, size_t size) {
@@ -38,21 +40,23 @@ int replace_content(int file, const struct stat *there, const unsigned char *dat
         return 0;
     }
     /* Overwritten and then cut: to empty a file first takes the file system longer. */
-    if ((off_t)size < there->st_size) return !ftruncate(file, (off_t)size);
-    return size || there->st_size || !futimens(file, NULL); /* also nothing in place of nothing was written now */
+    return (off_t)size >= there->st_size || !ftruncate(file, (off_t)size);
 }
 
-int write_file(struct buffer *answer, const struct request *request) {
+enum outcome write_file(struct buffer *answer, const struct request *request) {
     struct stat there;
     size_t size;
-    if (!request->content.at) return 0;
+    if (!request->content.at) return LEFT;
     unsigned char *content = decode_base64(request->content.at, request->content.size, &size);
-    int file = content ? open_target(request->path, 0666, &there) : -1;
+    if (!content) return LEFT;
+    int file = open_target(AT_FDCWD, request->path, 0666, &there), failure = errno;
     int is_done = file >= 0 && replace_content(file, &there, content, size);
+    if (is_done && !size && !there.st_size) is_done = !futimens(file, NULL); /* nothing for nothing is a write, too */
     if (file >= 0) close(file);
     free(content);
     append_text(answer, "{}");
-    return is_done;
+    errno = failure;
+    return is_done ? DONE : file < 0 ? REFUSED : LEFT;
 }
 
 /* ---- folders --------------------------------------------------------------------------------------- */
@@ -72,15 +76,18 @@ static void make_parents(const char *path) {
     }
 }
 
-int create_directory(struct buffer *answer, const struct request *request) {
-    const char *path = request->path;
-    int is_done = !mkdir(path, 0777);
-    if (!is_done && request->recursive) {
-        if (errno == ENOENT) make_parents(path);
-        is_done = !mkdir(path, 0777) || is_folder(path);
-    }
+int make_folder(const char *path, int recursive) {
+    if (!mkdir(path, 0777)) return 1;
+    int failure = errno;
+    if (recursive && failure == ENOENT) make_parents(path);
+    if (recursive && (!mkdir(path, 0777) || is_folder(path))) return 1;
+    errno = recursive && failure == ENOENT ? 0 : failure; /* some of those above may have been made */
+    return 0;
+}
+
+enum outcome create_directory(struct buffer *answer, const struct request *request) {
     append_text(answer, "{}");
-    return is_done;
+    return make_folder(request->path, request->recursive) ? DONE : REFUSED;
 }
 
 /* ---- removing -------------------------------------------------------------------------------------- */
@@ -114,13 +121,12 @@ static int is_root(const struct stat *found) {
     return lstat("/", &root) || (found->st_dev == root.st_dev && found->st_ino == root.st_ino);
 }
 
-int remove_path(struct buffer *answer, const struct request *request) {
+enum outcome remove_path(struct buffer *answer, const struct request *request) {
     struct stat found;
-    int is_done;
-    if (lstat(request->path, &found)) is_done = errno == ENOENT && request->force;
-    else if (!S_ISDIR(found.st_mode)) is_done = !unlink(request->path);
-    else if (!request->recursive) is_done = !rmdir(request->path);
-    else is_done = !is_root(&found) && remove_folder(AT_FDCWD, request->path, MOST_LEVELS);
     append_text(answer, "{}");
-    return is_done;
+    if (lstat(request->path, &found)) return errno == ENOENT && request->force ? DONE : REFUSED;
+    if (S_ISDIR(found.st_mode) && request->recursive)
+        return !is_root(&found) && remove_folder(AT_FDCWD, request->path, MOST_LEVELS) ? DONE : LEFT;
+    if (!(S_ISDIR(found.st_mode) ? rmdir(request->path) : unlink(request->path))) return DONE;
+    return errno == ENOENT ? LEFT : REFUSED; /* somebody was faster */
 }

@@ -153,7 +153,7 @@ static int start(struct place *places, int count, const struct payload *payload,
         if (is_new) lock = unpack_into(places, i, payload);
         if (place->is_short) return 0;
         if (lock < 0) continue;
-        snprintf(tree, sizeof tree, "%s/%s", place->path, payload->hash);
+        snprintf(tree, sizeof tree, "%.*s/%s", (int)sizeof place->path - 1, place->path, payload->hash);
         umask(mask);
         become(tree, lock, self, argc, argv);
         failure = note_failure(place, errno);

@@ -13,12 +13,12 @@
 
 static const char *truth(int value) { return value ? "true" : "false"; }
 
-int get_metadata(struct buffer *answer, const struct request *request) {
+enum outcome get_metadata(struct buffer *answer, const struct request *request) {
     struct stat found;
     char text[256];
-    if (lstat(request->path, &found)) return 0;
+    if (lstat(request->path, &found)) return REFUSED;
     int is_link = S_ISLNK(found.st_mode);
-    if (is_link && stat(request->path, &found)) return 0;
+    if (is_link && stat(request->path, &found)) return REFUSED;
     long long modified_ms = found.st_mtim.tv_sec * 1000LL + found.st_mtim.tv_nsec / 1000000;
     snprintf(text, sizeof text,
              "{\"isDirectory\":%s,\"isFile\":%s,\"isSymlink\":%s,\"size\":%lld,\"createdAtMs\":0,"
@@ -26,14 +26,14 @@ int get_metadata(struct buffer *answer, const struct request *request) {
              truth(S_ISDIR(found.st_mode)), truth(S_ISREG(found.st_mode)), truth(is_link), (long long)found.st_size,
              modified_ms < 0 ? 0 : modified_ms);
     append_text(answer, text);
-    return 1;
+    return DONE;
 }
 
-int canonicalize(struct buffer *answer, const struct request *request) {
+enum outcome canonicalize(struct buffer *answer, const struct request *request) {
     struct stat opened, named;
     char link[32], real[PATH_MAX];
     int file = open(request->path, O_PATH | O_CLOEXEC);
-    if (file < 0) return 0;
+    if (file < 0) return REFUSED;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t size = readlink(link, real, sizeof real - 1);
     if (size > 0) real[size] = 0;
@@ -41,11 +41,11 @@ int canonicalize(struct buffer *answer, const struct request *request) {
     int is_real = size > 0 && is_plain_path(real) && !lstat(real, &named) && !fstat(file, &opened) &&
                   named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
     close(file);
-    if (!is_real) return 0;
+    if (!is_real) return LEFT;
     append_text(answer, "{\"path\":\"file://");
     append_text(answer, real);
     append_text(answer, "\"}");
-    return 1;
+    return DONE;
 }
 
 /* Append an entry; 0 where its name or its kind takes more than a look. */
@@ -70,11 +70,11 @@ static int add_entry(struct buffer *answer, int folder, const struct dirent *ent
     return !answer->is_lost;
 }
 
-int read_directory(struct buffer *answer, const struct request *request) {
+enum outcome read_directory(struct buffer *answer, const struct request *request) {
     DIR *listing = opendir(request->path);
     struct dirent *entry;
     int is_plain = 1;
-    if (!listing) return 0;
+    if (!listing) return REFUSED;
     append_text(answer, "{\"entries\":[");
     while (is_plain && !answer->is_lost && (errno = 0, entry = readdir(listing)))
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
@@ -82,7 +82,7 @@ int read_directory(struct buffer *answer, const struct request *request) {
     is_plain = is_plain && !errno;
     closedir(listing);
     append_text(answer, "]}");
-    return is_plain;
+    return is_plain ? DONE : LEFT;
 }
 
 unsigned char *read_content(int file, const struct stat *status, size_t *size) {
@@ -98,18 +98,19 @@ unsigned char *read_content(int file, const struct stat *status, size_t *size) {
     return NULL;
 }
 
-int read_file(struct buffer *answer, const struct request *request) {
+enum outcome read_file(struct buffer *answer, const struct request *request) {
     struct stat found;
     size_t size = 0;
-    /* Opening anything else might wake somebody. */
-    if (stat(request->path, &found) || !S_ISREG(found.st_mode)) return 0;
+    if (stat(request->path, &found)) return REFUSED;
+    if (!S_ISREG(found.st_mode)) return LEFT; /* opening it might wake somebody */
     int file = open(request->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    unsigned char *content = file < 0 || fstat(file, &found) ? NULL : read_content(file, &found, &size);
-    if (file >= 0) close(file);
-    if (!content) return 0;
+    if (file < 0) return REFUSED;
+    unsigned char *content = fstat(file, &found) ? NULL : read_content(file, &found, &size);
+    close(file);
+    if (!content) return LEFT;
     append_text(answer, "{\"dataBase64\":\"");
     append_base64(answer, content, size);
     append_text(answer, "\"}");
     free(content);
-    return 1;
+    return DONE;
 }

@@ -58,24 +58,46 @@ static const struct {
     {"fs/writeFile", write_file, 1},
     {"fs/createDirectory", create_directory, 1},
     {"fs/remove", remove_path, 1},
+    {"fs/copy", copy, 1},
 };
+
+/* Make the answer that the kernel refuses a request; 0 where the reason is not a usual one.
+ * These have the same text in every C library, also in that of the reference. */
+static int tell_refusal(struct buffer *answer, int reason) {
+    static const struct {
+        int reason, code;
+    } usual[] = {
+        {ENOENT, -32004},  {EACCES, -32600}, {EPERM, -32600},     {EEXIST, -32603},
+        {ENOTDIR, -32603}, {EISDIR, -32603}, {ENOTEMPTY, -32603}, {EROFS, -32603},
+    };
+    char text[160];
+    size_t at = 0, count = sizeof usual / sizeof *usual;
+    while (at < count && usual[at].reason != reason) at++;
+    if (at == count) return 0;
+    snprintf(text, sizeof text,
+             "{\"status\":\"error\",\"payload\":{\"code\":%d,\"message\":\"%s (os error %d)\"}}\n", usual[at].code,
+             strerror(reason), reason);
+    answer->size = 0;
+    append_text(answer, text);
+    return 1;
+}
 
 /* Make the answer to a request; 0 where it is left to the other program. */
 static int make_answer(struct buffer *answer, const char *data, size_t size, int *has_changed) {
     static struct request request;
-    if (!read_request(data, size, &request) || !*request.path) return 0;
-    for (size_t i = 0; i < sizeof OPERATIONS / sizeof *OPERATIONS; i++) {
-        if (strcmp(request.operation, OPERATIONS[i].name)) continue;
-        append_text(answer, "{\"status\":\"ok\",\"payload\":{\"operation\":\"");
-        append_text(answer, request.operation);
-        append_text(answer, "\",\"response\":");
-        /* Without memory even for that nothing is begun; what changes something needs none for its answer. */
-        int is_made = !answer->is_lost && OPERATIONS[i].perform(answer, &request);
-        append_text(answer, "}}\n");
-        *has_changed = is_made && OPERATIONS[i].changes_something;
-        return is_made && !answer->is_lost;
-    }
-    return 0;
+    size_t at = 0, count = sizeof OPERATIONS / sizeof *OPERATIONS;
+    if (!read_request(data, size, &request)) return 0;
+    while (at < count && strcmp(request.operation, OPERATIONS[at].name)) at++;
+    if (at == count) return 0;
+    append_text(answer, "{\"status\":\"ok\",\"payload\":{\"operation\":\"");
+    append_text(answer, request.operation);
+    append_text(answer, "\",\"response\":");
+    if (answer->is_lost) return 0; /* nothing is begun; what changes something needs no more than there is now */
+    enum outcome outcome = OPERATIONS[at].perform(answer, &request);
+    if (outcome == REFUSED) return tell_refusal(answer, errno);
+    append_text(answer, "}}\n");
+    *has_changed = outcome == DONE && OPERATIONS[at].changes_something;
+    return outcome == DONE && !answer->is_lost;
 }
 
 /* Write an answer; returns the exit status, or -1 where nothing was taken of it and the other program may try. */

@@ -105,5 +105,6 @@ int read_request(const char *data, size_t size, struct request *request) {
     struct slice rest = {data, size};
     memset(request, 0, sizeof *request);
     request->recursive = request->force = NOT_GIVEN;
-    return take_object(&rest, request_member, request) && take(&rest, "") && !rest.size;
+    if (!take_object(&rest, request_member, request) || !take(&rest, "") || rest.size) return 0;
+    return strcmp(request->operation, "fs/copy") ? *request->path : *request->source && *request->destination;
 }

@@ -13,7 +13,8 @@ struct slice {
 
 enum { NOT_GIVEN = -1 }; /* of a flag; null says the same */
 
-/* What is not in the request is empty: texts have no character, `content.at` is NULL, flags are NOT_GIVEN. */
+/* What is not in the request is empty: texts have no character, `content.at` is NULL, flags are NOT_GIVEN.
+ * Of the paths those are there that the operation needs. */
 struct request {
     char operation[24];
     char path[PATH_MAX], source[PATH_MAX], destination[PATH_MAX];

@@ -25,6 +25,7 @@ from tests.support.one_file import Box
 
 OLD = 1_000_000_000  # seconds: when everything on the ground was written
 LEVELS = 64  # of a tree that the launcher removes
+MOST_CONTENT, MOST_ENTRIES = 1 << 20, 512  # of what the launcher copies
 LINKS = {
     "link": "file",
     "nowhere": "new",
@@ -34,7 +35,16 @@ LINKS = {
     "folder/up": "..",
     "to-fifo": "fifo",
 }
-FILES = {"file": 0o640, "empty": 0o644, "folder/file": 0o755, "folder/sub/deep": 0o600, "into/file": 0o4711}
+FILES = {
+    "file": 0o640,
+    "empty": 0o644,
+    "folder/file": 0o755,
+    "folder/sub/deep": 0o600,
+    "into/file": 0o4711,
+    "tree/file": 0o600,
+    "tree/sub/file": 0o444,
+    "tree/sub/low/empty": 0o777,
+}
 PATHS = (
     *(*FILES, *LINKS, "fifo", "same", "folder", "hollow", "folder/sub", "into", "new", "folder/new"),
     *(
@@ -77,7 +87,7 @@ def made(ground: Path) -> None:
     """Make the ground, in the place of what a request has left of it."""
     if ground.exists():
         shutil.rmtree(ground)
-    for name in ("folder/sub", "hollow", "into"):
+    for name in ("folder/sub", "hollow", "into", "tree/sub/low"):
         (ground / name).mkdir(parents=True)
     for name, mode in FILES.items():
         (ground / name).write_bytes(b"" if name == "empty" else name.encode() * 9)
@@ -134,11 +144,11 @@ def test_a_file_is_written_without_a_tree(
 
 @pytest.mark.parametrize("recursive", [None, True, False])
 @pytest.mark.parametrize("name", ["new", "new/below", "new/far/below", "folder", "inside", "inside/new"])
-def test_a_folder_is_made_without_a_tree_unless_that_is_an_error(
+def test_a_folder_is_made_or_refused_without_a_tree(
     program: Path, ground: Path, mask: None, name: str, recursive: bool | None
 ) -> None:
-    left = played(program, ground, request_of("fs/createDirectory", f"{ground}/{name}", recursive=recursive))
-    assert left == (recursive is False and name not in {"new", "inside/new"})
+    request = request_of("fs/createDirectory", f"{ground}/{name}", recursive=recursive)
+    assert not played(program, ground, request)
 
 
 @pytest.mark.parametrize("recursive", [None, True, False])
@@ -146,12 +156,20 @@ def test_a_folder_is_made_without_a_tree_unless_that_is_an_error(
 @pytest.mark.parametrize(
     "name", ["file", "link", "nowhere", "fifo", "folder", "hollow", "inside", "new", "new/x"]
 )
-def test_what_may_be_removed_is_removed_without_a_tree(
+def test_something_is_removed_or_that_is_refused_without_a_tree(
     program: Path, ground: Path, name: str, force: bool | None, recursive: bool | None
 ) -> None:
     request = request_of("fs/remove", f"file://{ground}/{name}", recursive=recursive, force=force)
-    missing, full = name.startswith("new"), name == "folder"
-    assert played(program, ground, request) == ((missing and force is False) or (full and recursive is False))
+    assert not played(program, ground, request)
+
+
+@pytest.mark.parametrize("operation", ["fs/writeFile", "fs/createDirectory", "fs/remove"])
+@pytest.mark.parametrize("path", ["/sys/kernel/new", "/proc/new", "/dev/null/x"])
+def test_what_the_kernel_refuses_is_told_without_a_tree(program: Path, operation: str, path: str) -> None:
+    request = request_of(operation, path, dataBase64="", recursive=False, force=False)
+    done = asked(program, request)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", answer(request))
+    assert json.loads(done.stdout)["status"] == "error"
 
 
 @pytest.mark.parametrize(
@@ -181,6 +199,78 @@ def test_what_is_not_plain_is_left_before_anything_is_done(
     assert is_left(asked(program, request_of(operation, f"{ground}/hollow", **params)))
     assert is_left(asked(program, request_of(operation, f"{ground}/file", **params)))
     assert found(ground) == before
+
+
+def copying(ground: Path, source: str, destination: str, *, recursive: object = False) -> bytes:
+    params = {"sourcePath": f"file://{ground}/{source}", "destinationPath": f"{ground}/{destination}"}
+    return json.dumps({"operation": "fs/copy", "params": {**params, "recursive": recursive}}).encode()
+
+
+@pytest.mark.parametrize(
+    "target", ["new", "file", "empty", "into/file", "nowhere", "inside/new", "tree/sub/file"]
+)
+@pytest.mark.parametrize("source", ["folder/file", "folder/sub/deep", "into/file", "empty", "loop", "out"])
+def test_a_file_or_a_symlink_is_copied_without_a_tree(
+    program: Path, ground: Path, mask: None, source: str, target: str
+) -> None:
+    left = played(program, ground, copying(ground, source, target))
+    taken = source in LINKS and target not in {"new", "inside/new"}
+    assert left == (taken or source == target or (source == "empty" and target == source))
+
+
+@pytest.mark.parametrize("target", ["new", "new/far/below", "hollow", "into", "inside/new", "folder/up/new"])
+@pytest.mark.parametrize("source", ["tree", "tree/sub", "hollow", "into"])
+def test_a_small_tree_of_files_is_copied_without_a_tree(
+    program: Path, ground: Path, mask: None, source: str, target: str
+) -> None:
+    left = played(program, ground, copying(ground, source, target, recursive=True))
+    assert left == (source == target)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "recursive"),
+    [
+        *[("file", "new", None), ("file", "new", 0), ("tree", "hollow", False), ("fifo", "new", True)],
+        *[("file", "link", False), ("file", "same", False), ("file", "fifo", False), ("file", "tree", False)],
+        *[("tree", "tree", True), ("tree", "tree/new", True), ("tree/sub", "tree/sub/low/x/y", True)],
+        *[("folder", "new", True), ("folder", "into", True), ("folder", "inside/sub", True)],
+        *[
+            ("tree", "file", True),
+            ("tree", "file/x", True),
+            ("hollow", "nowhere", True),
+            ("tree", "loop/x", True),
+        ],
+    ],
+)
+def test_a_copy_that_is_not_plain_is_left_before_anything_is_done(
+    program: Path, ground: Path, source: str, target: str, recursive: object
+) -> None:
+    made(ground)
+    before = found(ground)
+    assert is_left(asked(program, copying(ground, source, target, recursive=recursive)))
+    assert found(ground) == before
+
+
+def test_a_copy_of_nothing_is_refused_without_a_tree(program: Path, ground: Path) -> None:
+    assert not played(program, ground, copying(ground, "gone", "new"))
+
+
+def test_a_large_file_one_with_holes_and_a_large_tree_are_left(program: Path, tmp_path: Path) -> None:
+    for name, size, data in (
+        ("large", MOST_CONTENT, b"x"),
+        ("small", MOST_CONTENT - 1, b"x"),
+        ("holes", 99999, b""),
+    ):
+        (tmp_path / name).write_bytes(data * (size + 1))
+        os.truncate(tmp_path / name, size + 1)
+        left = is_left(asked(program, copying(tmp_path, name, "copied")))
+        assert (left, (tmp_path / "copied").exists()) == (name != "small", name == "small")
+        (tmp_path / "copied").unlink(missing_ok=True)
+    (tmp_path / "tree").mkdir()
+    for number in range(MOST_ENTRIES + 1):
+        (tmp_path / "tree" / str(number)).touch()
+    assert is_left(asked(program, copying(tmp_path, "tree", "copied", recursive=True)))
+    assert not (tmp_path / "copied").exists()
 
 
 FLAGS = st.sampled_from((None, True, False, True, False, 0))

@@ -21,7 +21,7 @@ from tools.problems import Problem, say
 
 SOURCES = (
     *("launcher.c", "cache.c", "prove.c", "unpack.c", "wrapper.c", "json.c"),
-    *("plain.c", "request.c", "base64.c", "looking.c", "changing.c"),
+    *("plain.c", "request.c", "base64.c", "looking.c", "changing.c", "copying.c"),
 )
 INIT_SOURCES = ("entry.c", "message.c", "template.c", "root.c", "init.c", "watch.c", "command.c")
 INIT = "sandbox-init"  # in the tree, where execserver/runtime_paths.py looks for it

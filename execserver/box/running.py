@@ -108,7 +108,11 @@ def start(client: ExecServerClient, box: Box, command: Command, name: str | None
 def _not_run(status: int, box: Box, command: Command, cwd: PathUri, why: str) -> Leave:
     text = f"cannot run {shown(command.argv[0], 200)} in {_place(cwd)} of {shown(box.name, 200)}"
     why = why.replace(*_AS_A_MEMBER_AND_AN_OPTION)
-    return Leave(status, stderr=f"Error: {text}: {shown(why, 1000)}\n")
+    advice = ""
+    if status == NOT_FOUND:  # of the two the box does not say which
+        folder = "" if command.cwd in _HOME else "make that folder, if it is not there (`mkdir -p`); or "
+        advice = f"\n  What to do: {folder}give the program's path: there PATH is that of the server"
+    return Leave(status, stderr=f"Error: {text}: {shown(why, 1000)}{advice}\n")
 
 
 def _place(path: PathUri) -> str:

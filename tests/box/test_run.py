@@ -67,7 +67,10 @@ def test_a_command_that_is_not_there(person: Person, server: ServerProcess) -> N
     done = person.run("run", server.url, "--", "/no/such")
     assert done.returncode == 127
     assert done.stderr.startswith(b"Error: cannot run /no/such in /")
-    assert person.run("run", server.url, "--cwd", "/no/such", "--", "true").returncode == 127
+    assert b"What to do: give the program's path" in done.stderr
+    done = person.run("run", server.url, "--cwd", "/no/such", "--", "true")
+    assert done.returncode == 127
+    assert b"What to do: make that folder" in done.stderr
     assert person.run("run", server.url, "--", "/").returncode == 126
 
 

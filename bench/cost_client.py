@@ -11,6 +11,7 @@ from pathlib import Path
 
 import ptyprocess
 
+from bench.cost_remote import patient
 from bench.server import Server
 
 CLIENT = "client"
@@ -30,7 +31,7 @@ class ClientEnds:
 def serving_client(counted: Sequence[str]) -> Iterator[ClientEnds]:
     """Start a server, and by the words of `counted` a client with a terminal."""
     with Server("ours", shlex.join([*_PROGRAM, "--listen", "ws://127.0.0.1:0"]), None) as server:
-        terminal = ptyprocess.PtyProcess.spawn([*counted, "run", server.url, "-t", "--", "cat"])
+        terminal = ptyprocess.PtyProcess.spawn([*patient(counted), "run", server.url, "-t", "--", "cat"])
         try:
             terminal.write(_BEGIN)
             _read_until(terminal.fd, b"begin\r\nbegin\r\n")

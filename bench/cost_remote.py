@@ -34,9 +34,7 @@ class RemoteEnds:
 @contextmanager
 def serving_remote(subject: str, counted: Sequence[str]) -> Iterator[RemoteEnds]:
     """Start both ends, the one of `subject` by the words of `counted`."""
-    relay_program, executor_program = (
-        (counted, _PATIENT) if subject == RELAY else (PROGRAM, _patient(counted))
-    )
+    relay_program, executor_program = (counted, _PATIENT) if subject == RELAY else (PROGRAM, patient(counted))
     wait_longer()  # the harness is this process
     with (
         tempfile.TemporaryDirectory(prefix="bench-home-") as home,
@@ -46,7 +44,7 @@ def serving_remote(subject: str, counted: Sequence[str]) -> Iterator[RemoteEnds]
         yield RemoteEnds(relay, relay.pid if subject == RELAY else executor.pid)
 
 
-def _patient(program: Sequence[str]) -> list[str]:
+def patient(program: Sequence[str]) -> list[str]:
     """Return what runs the program of ours at the end of a command, if one is there, more patiently."""
     ours = list(program[-len(PROGRAM) :]) == PROGRAM
     return [*program[: -len(PROGRAM)], *_PATIENT] if ours else list(program)

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import statistics
+import string
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from bench.person_ends import Ends, Missing
 
 _WAIT_S = 180.0
 _MIB = 1 << 20
+_KEYS = [bytes((code,)) for code in string.ascii_letters.encode() if code not in b"DXm"]  # of sequences
 OURS, SSH, RSYNC = "ours", "ssh", "rsync"
 
 Figures = dict[str, float]
@@ -58,15 +60,17 @@ def _median_ms(command: list[str], times: int) -> float:
 
 
 def keys(ends: Ends, way: str, quick: bool) -> Figures:
-    """From a key to its echo, at a terminal there."""
+    """From a key to when it shows on the terminal here: by its echo, or before that."""
     waits = []
     with _terminal(ends, way, "cat") as terminal:
         terminal.write(b"begin\n")
         _read_until(terminal, b"begin\r\nbegin\r\n")
-        for _ in range(20 if quick else 200):
+        for number in range(20 if quick else 200):
+            # Another one each time: what was shown before its echo is drawn again with each output.
+            key = _KEYS[number % len(_KEYS)]
             begun = time.perf_counter()
-            terminal.write(b"k")
-            _read_until(terminal, b"k")
+            terminal.write(key)
+            _read_until(terminal, key)
             waits.append((time.perf_counter() - begun) * 1000)
             time.sleep(0.005)
     waits.sort()
@@ -192,7 +196,7 @@ def _terminal(ends: Ends, way: str, program: str) -> Iterator[ptyprocess.PtyProc
         if way == OURS
         else ends.ssh("-tt", "box", program, master=False)
     )
-    terminal = ptyprocess.PtyProcess.spawn(command)
+    terminal = ptyprocess.PtyProcess.spawn(command, env={**os.environ, "TERM": "xterm"})
     try:
         yield terminal
     finally:

@@ -22,7 +22,7 @@ from execserver.box.connecting import patience
 from execserver.box.descriptors import Sink
 from execserver.box.interrupts import not_ignored
 from execserver.box.keyboard import Keyboard
-from execserver.box.manner import LOST, Ending, Manner
+from execserver.box.manner import LOST, Ending, Manner, Predict
 from execserver.box.notices import Notices
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, OutputGap, TransportClosed
@@ -30,6 +30,7 @@ from execserver.client.event_log import UNKNOWN_EXIT, Event, Exited, Output
 from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
+    from execserver.box.local_echo import LocalEcho
     from execserver.box.past import Past
     from execserver.box.terminal import Size
     from execserver.client.client import ExecServerClient
@@ -68,7 +69,8 @@ class Conversation:
         if not process.has_past:
             self._replayed.set()
         self._past = None if manner.terminal is None or self._replayed.is_set() else _past()
-        self._notices = Notices(manner.name, manner.terminal, manner.escapes)
+        self._echo = _local_echo(manner)
+        self._notices = Notices(manner.name, manner.terminal, manner.escapes, self._echo)
 
     def run(self) -> Ending:
         """Talk until the end.  Raises termios.error for a terminal that cannot be used."""
@@ -84,6 +86,8 @@ class Conversation:
             self._client.watch_connection(_ignore)
             self._process.watch_writer(None)
             self._notices.close()
+            if self._echo is not None:
+                self._echo.withdraw()
             if terminal is not None:
                 terminal.restore(after_loss=not ending.is_over)
             gevent.killall(workers)
@@ -103,6 +107,8 @@ class Conversation:
 
     def _connection_changed(self, is_back: bool) -> None:
         self._notices.changed(is_back)
+        if self._echo is not None:
+            self._echo.lost(is_back)
         if is_back:
             self._told = None  # the answer says whether this session still writes
             self._size_changed.set()
@@ -120,14 +126,17 @@ class Conversation:
     def _workers(self) -> list[gevent.Greenlet[[], None]]:
         work: list[Callable[[], None]] = [self._show]
         if self._manner.takes_input:
-            work.append(Keyboard(self._client, self._process, self._manner, self.leave, self._notices).run)
+            keyboard = Keyboard(
+                self._client, self._process, self._manner, self.leave, self._notices, self._echo
+            )
+            work.append(keyboard.run)
         if self._manner.terminal is not None:
             self._size_changed.set()
             work.append(self._follow_size)
         return [gevent.spawn(each) for each in work]
 
     def _show(self) -> None:
-        stdout, stderr = Sink(1), Sink(2)
+        stdout, stderr = Sink(1) if self._echo is None else self._echo.begin(Sink(1)), Sink(2)
         try:
             self.ask_to_end(self._shown(stdout, stderr))
         except ExecServerError as error:
@@ -140,7 +149,7 @@ class Conversation:
             stdout.close()
             stderr.close()
 
-    def _shown(self, stdout: Sink, stderr: Sink) -> Ending:
+    def _shown(self, stdout: Sink | LocalEcho, stderr: Sink) -> Ending:
         code, ended = UNKNOWN_EXIT, None
         while True:
             try:
@@ -161,13 +170,13 @@ class Conversation:
             return Ending(LOST, "the command ended, and the box does not know how")
         return Ending(code & 0xFF, ended=ended, is_over=True)
 
-    def _end_past(self, stdout: Sink) -> None:
+    def _end_past(self, stdout: Sink | LocalEcho) -> None:
         if self._past is not None:
             stdout.write(self._past.rest())
             self._past = None
         self._replayed.set()
 
-    def _next_event(self, stdout: Sink, stderr: Sink) -> Event | None:
+    def _next_event(self, stdout: Sink | LocalEcho, stderr: Sink) -> Event | None:
         """Wait for the next event; meanwhile output is written where it arrives."""
         self._process.take_at_once(partial(self._rest_of, stdout, stderr))
         try:
@@ -175,7 +184,7 @@ class Conversation:
         finally:
             self._process.take_at_once(None)
 
-    def _rest_of(self, stdout: Sink, stderr: Sink, output: Output) -> Output | None:
+    def _rest_of(self, stdout: Sink | LocalEcho, stderr: Sink, output: Output) -> Output | None:
         """Write output without waiting; return what is left of it."""
         if not self._replayed.is_set():
             return output
@@ -215,10 +224,14 @@ class Conversation:
 
     def _forget_region(self) -> None:
         """Let all rows scroll: a program that learns of another size takes that for granted."""
+        if self._echo is not None:
+            self._echo.withdraw()
         try:
             os.write(1, _ALL_ROWS)
         except OSError:
             pass  # the output finds that, too
+        if self._echo is not None:
+            self._echo.note(_ALL_ROWS)
 
     def _resize(self, size: Size) -> bool:
         """Return False if the connection was lost on the way."""
@@ -237,12 +250,16 @@ class Conversation:
         if terminal is None or self._end.ready():
             return
         if number == signal.SIGTSTP:
+            if self._echo is not None:
+                self._echo.strayed()
             terminal.suspend()
             os.kill(os.getpid(), signal.SIGSTOP)  # the default action, which a handler replaces
             return
         if number == signal.SIGCONT:
             terminal.resume()
             self._redraw = True
+        if self._echo is not None:
+            self._echo.resized()
         self._size_changed.set()
 
     def _watchers(self) -> list[Any]:
@@ -276,6 +293,16 @@ class Conversation:
             self.ask_to_end(Ending(_BY_SIGNAL + number))
         if number == signal.SIGHUP:
             self.ask_to_end(Ending(_BY_SIGNAL + number))  # the terminal is gone
+
+
+def _local_echo(manner: Manner) -> LocalEcho | None:
+    if manner.terminal is None or manner.predict is Predict.NEVER or not os.isatty(1):
+        return None
+    if os.environ.get("TERM", "dumb") == "dumb":  # what was shown could not be taken back
+        return None
+    from execserver.box.local_echo import LocalEcho  # late: most commands have no terminal
+
+    return LocalEcho(manner.terminal.size, manner.predict)
 
 
 def _past() -> Past:

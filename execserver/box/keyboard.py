@@ -20,6 +20,7 @@ from execserver.client.errors import ExecServerError, InvalidRequestError, Unsup
 from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
+    from execserver.box.local_echo import LocalEcho
     from execserver.box.manner import Manner
     from execserver.box.notices import Notices
     from execserver.client.client import ExecServerClient
@@ -45,12 +46,14 @@ class Keyboard:
         manner: Manner,
         leave: Callable[[int, bool], None],
         notices: Notices,
+        echo: LocalEcho | None,
     ) -> None:
         self._client = client
         self._process = process
         self._manner = manner
         self._leave = leave
         self._notices = notices
+        self._echo = echo
         self._escapes = Escapes() if manner.escapes else None
         self._pieces: deque[bytes] = deque()
         self._came = Event()
@@ -82,6 +85,8 @@ class Keyboard:
             self._leave(_INTERRUPTED, False)
         if typed and self._process.writer:
             self._put(typed)
+            if self._echo is not None:
+                self._echo.typed(typed)
         for each in asked:
             self._answer(each)
         return len(self._pieces) < _PIECES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
 
 LOST: Final = 255
 """The exit status when the end of the command is not known, as ssh has it."""
+
+
+class Predict(enum.Enum):
+    """Whether keys show at once, before the box has answered: on slow links by themselves."""
+
+    ADAPTIVE = "adaptive"
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 class Ending(NamedTuple):
@@ -43,6 +52,7 @@ class Manner(NamedTuple):
     can_detach: bool = False
     hangs_up: bool = False
     repaints: bool = False
+    predict: Predict = Predict.NEVER
 
 
 def both_ends() -> bool:

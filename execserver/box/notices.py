@@ -14,6 +14,7 @@ from execserver.leaving import write
 from execserver.protocol.resource_limits import EndCause
 
 if TYPE_CHECKING:
+    from execserver.box.local_echo import LocalEcho
     from execserver.box.terminal import Terminal
     from execserver.client.client import ExecServerClient
     from execserver.protocol.resource_limits import ProcessEnd
@@ -46,9 +47,12 @@ def tell_end(ended: ProcessEnd | None) -> None:
 class Notices:
     """Says that the connection is lost, once it has been for a while, and that it is back."""
 
-    def __init__(self, name: str, terminal: Terminal | None, has_escapes: bool) -> None:
+    def __init__(
+        self, name: str, terminal: Terminal | None, has_escapes: bool, echo: LocalEcho | None = None
+    ) -> None:
         self._name = shown(name, 100)
         self._terminal = terminal
+        self._echo = echo
         self._way_out = "~. ends" if has_escapes else "^C ends"
         self._waiting: gevent.Greenlet[[], None] | None = None
         self._said = False
@@ -67,8 +71,13 @@ class Notices:
         # In raw mode the cursor is anywhere, and a line end does not return to the first column.
         raw = self._terminal is not None and self._terminal.is_raw
         line = f"\r\nexecserver: {text}\r\n" if raw else f"execserver: {text}\n"
+        data = line.encode("utf-8", "backslashreplace")
+        if self._echo is not None:
+            self._echo.withdraw()
         try:
-            os.write(2, line.encode("utf-8", "backslashreplace"))
+            os.write(2, data)
+            if self._echo is not None and os.fstat(1).st_rdev == os.fstat(2).st_rdev:
+                self._echo.note(data)
         except OSError:
             pass
 

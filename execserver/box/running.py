@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 from execserver.box.connecting import Box, asking, connect, reaching, unreachable
+from execserver.box.manner import Predict
 from execserver.box.shown import shown
 from execserver.client.errors import RequestFailed, UnsupportedByServer
 from execserver.client.options import ExecServerClientConnectOptions
@@ -46,6 +47,7 @@ class Command(NamedTuple):
     arg0: str | None = None
     limits: Mapping[str, int] = {}  # as `limit_options` returns them
     record: str | None = None
+    predict: Predict = Predict.NEVER
 
 
 class _Plainly(TypedDict):

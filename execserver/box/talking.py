@@ -94,6 +94,7 @@ def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, i
         escapes=is_shell,
         can_detach=keeps and stay.keep_ms is not None,
         hangs_up=is_shell,
+        predict=command.predict,
     )
     ending = Conversation(client, process, manner).run()
     if ending.note:

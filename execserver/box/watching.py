@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from execserver.box.connecting import Box, asking, patience, reaching
 from execserver.box.kept import SHELL_MS, find, has_ended, short_name
-from execserver.box.manner import LOST, Manner, both_ends
+from execserver.box.manner import LOST, Manner, Predict, both_ends
 from execserver.box.notices import tell_end, telling
 from execserver.box.running import open_client
 from execserver.box.shown import shown
@@ -29,7 +29,7 @@ _SCREEN_BYTES: Final = 256 * 1024
 _CLEAR: Final = b"\x1b[!p\x1b[H\x1b[2J"
 
 
-def attach(box: Box, name: str, *, take: bool) -> int:
+def attach(box: Box, name: str, *, take: bool, predict: Predict) -> int:
     """Show a process, and write to it if nobody else does; return the exit status for this program."""
     client = lasting_client(box)
     try:
@@ -47,7 +47,7 @@ def attach(box: Box, name: str, *, take: bool) -> int:
                 after_seq=after_seq,
                 take=found.running and (take or alone),
             )
-        return _converse(client, box, found, process)
+        return _converse(client, box, found, process, predict)
     finally:
         leave(client)
 
@@ -62,7 +62,9 @@ def _recent(client: ExecServerClient, found: SessionProcess) -> int:
     return max(0, page.chunks[0].seq - 1) if page.chunks else 0
 
 
-def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process: RemoteProcess) -> int:
+def _converse(
+    client: ExecServerClient, box: Box, found: SessionProcess, process: RemoteProcess, predict: Predict
+) -> int:
     # Late: `run` uses this module, too, and loads the first while the box is busy, the other for a terminal.
     from execserver.box.conversation import Conversation
     from execserver.box.terminal import Terminal
@@ -79,6 +81,7 @@ def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process
         can_detach=True,
         hangs_up=True,
         repaints=process.writer and found.running,
+        predict=predict,
     )
     if found.running and not process.writer:
         write(2, "execserver: somebody else writes to it; --take takes the keyboard, ^C ends this\n")

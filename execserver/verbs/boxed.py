@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _REPEATABLE = frozenset({"--env", "--exclude", "--limit", "--reverse", "--socks"})
 _CHOICES: dict[str, tuple[str, ...]] = {
+    "--predict": ("adaptive", "always", "never"),
     "--record": ("output", "all"),
     "--sandbox": ("read-only", "workspace-write", "danger-full-access"),
 }

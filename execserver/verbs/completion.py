@@ -35,6 +35,7 @@ _TAKEN = {
     "<BOX>": _BOXES,
     "<POLICY>": "read-only workspace-write",
     "<STREAMS>": "output all",
+    "<WHEN>": "adaptive always never",
     "<SIGNAL>": "HUP INT QUIT TERM KILL USR1 USR2 CONT STOP WINCH",
 }
 _WITH_BOX = ("run", "shell", "ps", "attach", "logs", "wait", "kill", "forward", "web")

@@ -36,6 +36,8 @@ Usage: execserver attach [BOX] <NAME> [OPTIONS]
 {_BOX}
 Options:
   --take                    Take the keyboard from whoever has it. Else you read along.
+  --predict <WHEN>          Show what you type before the box has drawn it: adaptive, which is on slow links,
+                            always or never [default: adaptive]
 {_TOKEN}
 On a terminal ~d and ~. at the beginning of a line leave, ~? helps. Leaving ends nothing.
 Exit status: that of the command; 0 after ~d, 130 after ~. or ^C; 1 there is none of that name; 2 wrong usage;
@@ -122,8 +124,10 @@ def _attach() -> int:
     parsed = found.parse(sys.argv[1:])
     box, name = box_and_name(found, parsed)
     from execserver.box import watching
+    from execserver.box.manner import Predict
 
-    return watching.attach(box_of(box, parsed), name, take="--take" in parsed.options)
+    predict = Predict(parsed.options.get("--predict", "adaptive"))
+    return watching.attach(box_of(box, parsed), name, take="--take" in parsed.options, predict=predict)
 
 
 def _logs() -> int:

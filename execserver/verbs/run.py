@@ -45,6 +45,8 @@ Options:
                             be held there is refused, or with enforce=best held as far as possible.
   --record <STREAMS>        Have the box record it beside its audit log: output, or all, with what is typed
                             while the terminal shows it. Refused where there is no such log.
+  --predict <WHEN>          Show what you type before the box has drawn it: adaptive, which is on slow links,
+                            always or never [default: adaptive]
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
@@ -75,6 +77,8 @@ Options:
                             be held there is refused, or with enforce=best held as far as possible.
   --record <STREAMS>        Have the box record it beside its audit log: output, or all, with what is typed
                             while the terminal shows it. Refused where there is no such log.
+  --predict <WHEN>          Show what you type before the box has drawn it: adaptive, which is on slow links,
+                            always or never [default: adaptive]
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
@@ -139,6 +143,7 @@ def _shell() -> int:
 
 
 def _command(found: Program, parsed: Parsed, argv: Sequence[str], *, tty: bool, pipe_stdin: bool) -> Command:
+    from execserver.box.manner import Predict
     from execserver.box.running import Command
 
     options = parsed.options
@@ -151,6 +156,7 @@ def _command(found: Program, parsed: Parsed, argv: Sequence[str], *, tty: bool, 
         pipe_stdin,
         limits=_limits(found, parsed),
         record=options.get("--record"),
+        predict=Predict(options.get("--predict", "adaptive")),
     )
 
 

@@ -1,4 +1,4 @@
-"""What only debuggers read of an ELF file, emptied: for machines of other kinds, whose `strip` is not here."""
+"""What only debuggers read of an ELF file, emptied: for kinds of machines whose `strip` is not here."""
 
 from __future__ import annotations
 

@@ -37,8 +37,10 @@ def name_of_tree(box: Box) -> str:
 class Planter:
     """Puts programs into trees that tell that they have run."""
 
-    def __init__(self, box: Box, folder: Path) -> None:
+    def __init__(self, box: Box, folder: Path, copies: Path | None = None) -> None:
+        """Trees that the program has unpacked are copied from and to `copies`, if that is given."""
         self.box = box
+        self._copies = copies
         self.told = folder / "has-run"
         self.temporary = box.temporary / f"execserver-{os.geteuid()}"
         self.name = name_of_tree(box)
@@ -82,15 +84,32 @@ class Planter:
         assert not self.told.exists()
 
     def own_tree(self) -> Path:
-        """Let the program unpack into the temporary folder; return its tree."""
+        """Return the tree that the program has in the temporary folder, where it takes it for its own."""
+        tree, copy = self.temporary / self.name, self._copies and self._copies / self.name
+        if copy is None or not copy.exists():
+            self.check(self.start())
+            if copy is not None:
+                shutil.copytree(tree, copy, symlinks=True)
+            return tree
+        # Unpacking it waits for the disk, and so for all that others write to it.
+        shutil.copytree(copy, tree, symlinks=True)
+        self.temporary.chmod(0o700)
+        identity = tree.stat().st_ino
         self.check(self.start())
-        return self.temporary / self.name
+        assert tree.stat().st_ino == identity, "a copy is not unpacked anew"
+        return tree
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for trees as the programs unpack them."""
+    return tmp_path_factory.mktemp("copies")
 
 
 @pytest.fixture
-def planter(box: Box, tmp_path: Path) -> Planter:
+def planter(box: Box, tmp_path: Path, copies: Path) -> Planter:
     """The planter and a program that has not been started yet."""
-    return Planter(box, tmp_path)
+    return Planter(box, tmp_path, copies)
 
 
 @contextmanager

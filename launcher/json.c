@@ -36,8 +36,7 @@ void append(struct buffer *buffer, const char *data, size_t size) {
 
 void append_text(struct buffer *buffer, const char *text) { append(buffer, text, strlen(text)); }
 
-/* Return how many bytes the UTF-8 character at the start takes, 0 if there is none. */
-static size_t character(const unsigned char *at, size_t left) {
+size_t character(const unsigned char *at, size_t left) {
     size_t size = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
     if (!size || size > left) return 0;
     for (size_t i = 1; i < size; i++)

@@ -14,6 +14,9 @@ struct buffer {
 void append(struct buffer *buffer, const char *data, size_t size);
 void append_text(struct buffer *buffer, const char *text);
 
+/* Return how many bytes the UTF-8 character at the start takes, 0 if there is none. */
+size_t character(const unsigned char *at, size_t left);
+
 /* Append a JSON string; bytes that are no UTF-8 become escapes of single surrogates. */
 void append_quoted(struct buffer *buffer, const char *data, size_t size);
 

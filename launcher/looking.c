@@ -38,12 +38,15 @@ enum outcome canonicalize(struct buffer *answer, const struct request *request) 
     ssize_t size = readlink(link, real, sizeof real - 1);
     if (size > 0) real[size] = 0;
     /* The kernel's text is no path if the file was just removed or lies outside our root. */
-    int is_real = size > 0 && is_plain_path(real) && !lstat(real, &named) && !fstat(file, &opened) &&
+    int is_real = size > 0 && is_normal(real) && !lstat(real, &named) && !fstat(file, &opened) &&
                   named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
     close(file);
     if (!is_real) return LEFT;
     append_text(answer, "{\"path\":\"file://");
-    append_text(answer, real);
+    for (const char *letter = real; *letter; letter++) {
+        snprintf(link, sizeof link, is_plain(*letter) ? "%c" : "%%%02X", (unsigned char)*letter);
+        append_text(answer, link);
+    }
     append_text(answer, "\"}");
     return DONE;
 }
@@ -52,8 +55,9 @@ enum outcome canonicalize(struct buffer *answer, const struct request *request) 
 static int add_entry(struct buffer *answer, int folder, const struct dirent *entry) {
     struct stat found;
     int is_folder = entry->d_type == DT_DIR, is_file = entry->d_type == DT_REG;
-    for (const char *letter = entry->d_name; *letter; letter++)
-        if (*letter < 0x20 || *letter > 0x7e) return 0;
+    const unsigned char *at = (const unsigned char *)entry->d_name, *end = at + strlen(entry->d_name);
+    for (size_t whole; at < end; at += whole)
+        if (!(whole = character(at, (size_t)(end - at))) || *at < 0x20) return 0;
     if (entry->d_type == DT_UNKNOWN) return 0;
     if (!is_folder && !is_file) {
         if (fstatat(folder, entry->d_name, &found, 0)) return 1; /* it leads nowhere, and is left out */

@@ -37,11 +37,9 @@ static int take_string(struct slice *rest, struct slice *found) {
     return 0;
 }
 
-int is_plain_path(const char *path) { /* `_is_plain` of protocol/paths.py */
-    static const char PLAIN[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                "!$&'()*+,-./:;=@[]^_|~";
+int is_normal(const char *path) {
     size_t size = strlen(path);
-    if (path[0] != '/' || path[strspn(path, PLAIN)] || strstr(path, "//")) return 0;
+    if (path[0] != '/' || strstr(path, "//")) return 0;
     if (size > 2 && (path[2] == ':' || path[2] == '|')) return 0; /* a drive */
     if (size > 1 && path[size - 1] == '/') return 0;
     for (const char *dot = path; (dot = strstr(dot, "/.")); dot += 2) {
@@ -51,17 +49,50 @@ int is_plain_path(const char *path) { /* `_is_plain` of protocol/paths.py */
     return 1;
 }
 
+int is_plain(char letter) { /* as `_PLAIN` of protocol/paths.py */
+    return letter && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!$&'()*+,-./:;=@[]^_|~",
+                            letter);
+}
+
+/* Read the two digits of an escape; -1 if they are none. */
+static int take_byte(struct slice *rest) {
+    int value = 0;
+    if (rest->size < 2) return -1;
+    for (int i = 0; i < 2; i++, skip(rest, 1)) {
+        char letter = *rest->at;
+        if (letter >= '0' && letter <= '9') value = value * 16 + letter - '0';
+        else if (letter >= 'A' && letter <= 'F') value = value * 16 + letter - 'A' + 10;
+        else if (letter >= 'a' && letter <= 'f') value = value * 16 + letter - 'a' + 10;
+        else return -1;
+    }
+    return value;
+}
+
+/* Decode the path of a URI; 0 where a URL parser would change it. */
+static int decode_path(struct slice rest, char *into) {
+    while (rest.size) {
+        int letter = *rest.at;
+        skip(&rest, 1);
+        if (letter == '%') letter = take_byte(&rest);
+        else if (!is_plain((char)letter)) return 0;
+        if (letter <= 0 || (letter == '/' && rest.at[-1] != '/')) return 0; /* an escaped one */
+        *into++ = (char)letter;
+    }
+    return *into = 0, 1;
+}
+
 /* Take a path, or the URI of one, that is its own normalised form. */
 static int take_path(struct slice *rest, char *into) {
-    static const char BEGINNING[] = "file://";
+    static const char BEGINNING[] = "file:///";
     struct slice found;
-    if (!take_string(rest, &found)) return 0;
-    if (found.size > strlen(BEGINNING) && !memcmp(found.at, BEGINNING, strlen(BEGINNING)))
-        skip(&found, strlen(BEGINNING));
-    if (found.size >= PATH_MAX) return 0;
+    if (!take_string(rest, &found) || found.size >= PATH_MAX) return 0;
+    if (found.size >= strlen(BEGINNING) && !memcmp(found.at, BEGINNING, strlen(BEGINNING))) {
+        skip(&found, strlen(BEGINNING) - 1);
+        return decode_path(found, into) && is_normal(into);
+    }
     memcpy(into, found.at, found.size);
     into[found.size] = 0;
-    return is_plain_path(into);
+    return is_normal(into);
 }
 
 static int take_flag(struct slice *rest, int *flag) {

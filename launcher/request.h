@@ -26,7 +26,10 @@ struct request {
 /* Read a request; 0 where anything about it takes the other program to understand. */
 int read_request(const char *data, size_t size, struct request *request);
 
-/* Tell whether a path, or what follows `file://`, is its own normalised form. */
-int is_plain_path(const char *path);
+/* Tell whether a path is its own normalised form; a name like that of a drive is none. */
+int is_normal(const char *path);
+
+/* Tell whether a byte of a path stands for itself in URIs. */
+int is_plain(char letter);
 
 #endif

@@ -32,8 +32,9 @@ LINKS = {"link": "f3", "up": ".", "nowhere": "gone", "loop": "loop", "pipe": "fi
 FILES = (*(f"f{size}" for size in SIZES), "old", "link", "up/f3")
 FOLDERS = ("", "empty", "quoted", "up")
 OF_ALL_KINDS = (*FILES, *FOLDERS, "odd", "fifo", "pipe", "large")
+QUOTED = ('a"b', "a\\b", "a b", "#?%", ".hidden", "~", "\xe9", "\u20ac\U0001f600", "\x7f", "%2F")
 REFUSED = ("gone", "gone/x", "nowhere", "f3/x")
-NOT_PLAIN = ("loop", "f3/", "./f3", "up/../f3", "f3/.", "quoted/a b", "f%33")
+NOT_PLAIN = ("loop", "f3/", "./f3", "up/../f3", "f3/.", "f%", "f%3", "%2Ff3", "%2e", "f%3g", "f%00")
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,9 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).symlink_to(target)
     for name in ("empty", "quoted", "odd"):
         (folder / name).mkdir()
-    for name in ('a"b', "a\\b", "a b", "#?%", ".hidden", "~"):
+    for name in QUOTED:
         (folder / "quoted" / name).touch()
-    (folder / "odd" / "\xe9").touch()
+    (folder / "odd" / os.fsdecode(b"\xe9")).touch()
     return folder
 
 
@@ -89,6 +90,18 @@ def test_what_is_not_plain_is_left_to_the_program(
     assert is_left(asked(program, request_of(operation, f"file://{ground}/{name}")))
 
 
+@pytest.mark.parametrize("operation", ["fs/getMetadata", "fs/canonicalize", "fs/readFile"])
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_path_with_unusual_characters_is_understood(
+    program: Path, ground: Path, operation: str, name: str
+) -> None:
+    path = ground / "quoted" / name
+    for request in (request_of(operation, path.as_uri()), request_of(operation, str(path))):
+        done = asked(program, request)
+        assert is_left(done) == (b"\\" in request)
+        assert is_left(done) or done.stdout == answer(request)
+
+
 @pytest.mark.parametrize(
     ("operation", "name"),
     [
@@ -120,7 +133,24 @@ def test_a_path_that_takes_more_than_a_look_is_left_to_the_program(program: Path
 # Between and behind the parts of a request, and what its members may be.
 SPACES = st.sampled_from(("", " ", "\n", "\t \r", "\0", "\ufeff", ",", "}", "x"))
 BEGINNINGS = st.sampled_from(("", "", "file://", "file:", "FILE://", "file://localhost", "file:////", "~"))
-PIECES = st.sampled_from((*"/.:|%#?~ax\\", "//", "..", "/.", "/..", "/GROUND", "/GROUND", "\xe9"))
+PIECES = st.sampled_from(
+    (
+        *"/.:|%#?~ax\\ ",
+        "%2e",
+        "%2F",
+        "%61",
+        "%e9",
+        "%00",
+        "f3",
+        "//",
+        "..",
+        "/.",
+        "/..",
+        "/GROUND",
+        "/GROUND",
+        "\xe9",
+    )
+)
 OTHERS: st.SearchStrategy[object] = st.sampled_from([None, True, False, "/", 0, 1.5, {}, []])
 
 

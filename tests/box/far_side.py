@@ -53,7 +53,8 @@ class Terminal(pyte.Screen):
 
     def shows(self, text: str) -> bool:
         """Tell whether one of these characters is on the screen."""
-        return any(set(row) & set(text) for row in self.display)
+        # Not by `display`, which fails where half of a wide character was overwritten.
+        return any(set(self.buffer[y][x].data) & set(text) for y in range(self.lines) for x in range(COLUMNS))
 
 
 class Shell:

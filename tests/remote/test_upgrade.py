@@ -61,6 +61,13 @@ def become(server: Running, *words: str) -> str:
     return str(gevent.get_hub().threadpool.apply(upgraded, (server, *words)))
 
 
+def become_and_connect(relay: Relay, executor: RemoteProcess) -> None:
+    """Upgrade an executor, and wait for its new connection: what this relay gets before is lost."""
+    before = len(relay.executors)
+    become(executor)
+    wait_until(lambda: len(relay.executors) > before, pause=gevent.sleep)
+
+
 def come_back(client: ExecServerClient) -> None:
     """Wait for the new program: what fails with the stream of the old one is asked again."""
     for _ in range(5):
@@ -147,7 +154,7 @@ def test_the_environment_keeps_its_key_when_it_registers_again(relay: Relay, exe
     first, second = relay.asked("register")
     assert first.body == second.body
     assert second.headers["authorization"] == f"Bearer {API_KEY}"
-    become(executor)  # the second registration goes along as well
+    become_and_connect(relay, executor)  # the second registration goes along as well
     with connect(relay) as client:
         assert client.start(["echo", "on"]).communicate().stdout == b"on\n"
     assert len(relay.asked("register")) == 2
@@ -290,7 +297,7 @@ def test_an_agent_identity_signs_on_without_asking_anybody(relay: Relay, tmp_pat
         env = {**hosts.environ, "CODEX_ACCESS_TOKEN": token, "CODEX_HOME": str(tmp_path)}
         with RemoteProcess(relay.url, (*FOR, "--use-agent-identity-auth"), env=env) as executor:
             executor.says("waiting for a harness")
-            become(executor)
+            become_and_connect(relay, executor)
             assert token.encode() not in shown_by(executor.pid)
             with connect(relay) as client:
                 assert client.start(["echo", "x"]).communicate().stdout == b"x\n"
@@ -319,10 +326,10 @@ def test_a_credential_on_stdin_goes_along_and_later_ones_replace_it(relay: Relay
         os.write(writer, frame("first-token"))
         executor.says("waiting for a harness")
         os.write(writer, frame("second-token")[:20])
-        become(executor)
+        become_and_connect(relay, executor)
         connect(relay).close()
         os.write(writer, frame("second-token")[20:])
-        become(executor)
+        become_and_connect(relay, executor)
         connect(relay).close()
         os.close(writer)
         assert executor.wait() == 0

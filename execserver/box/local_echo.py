@@ -27,7 +27,7 @@ _NEW_SHARE: Final = 1 / 8  # of one echo in the mean time, as in TCP
 _LONGEST_S: Final = 5.0  # a key without echo for so long has none
 _PATIENCE_S: Final = 1.0  # or three times the mean time
 _UNREAD_BYTES: Final = 16 * 1024
-_SKIPPED: Final = 7  # keys behind one whose echo was fast: taking the time is not for nothing
+_SKIPPED: Final = 15  # keys behind one whose echo was fast: taking the time is not for nothing
 _LARGEST_WIDTH: Final = 4096
 
 
@@ -39,6 +39,7 @@ class LocalEcho:
         self._size = size()
         self._is_always = predict is Predict.ALWAYS
         self._sink: Sink | None = None
+        self._write: Callable[[bytes], int] = _nothing_written
         self._reader: LineReader | None = None
         self._prediction: Prediction | None = None  # while predictions may show
         self._unread = bytearray()
@@ -54,7 +55,7 @@ class LocalEcho:
 
     def begin(self, sink: Sink) -> LocalEcho:
         """Write to this sink from now on."""
-        self._sink = sink
+        self._sink, self._write = sink, sink.write_at_once
         if self._is_always:
             self._start()
         return self
@@ -66,7 +67,7 @@ class LocalEcho:
         if self._timer is not None:
             self._timer.close()
             self._timer = None
-        sink, self._sink = self._sink, None
+        sink, self._sink, self._write = self._sink, None, _nothing_written
         if sink is not None:
             sink.close()
 
@@ -76,7 +77,8 @@ class LocalEcho:
         """Take what was just sent to the box."""
         if self._skipped:
             self._skipped -= 1
-        elif self._key is None and len(keys) == 1 and b" " <= keys < b"\x7f":
+            return
+        if self._key is None and len(keys) == 1 and b" " <= keys < b"\x7f":
             self._key, self._key_at = keys, monotonic()
         if self._prediction is not None:
             self._show(self._prediction, keys)
@@ -89,8 +91,8 @@ class LocalEcho:
         self._watch(prediction)
 
     def _put(self, own: bytes) -> None:
-        if own and self._sink is not None:
-            self._owed = own[self._sink.write_at_once(own) :]
+        if own:
+            self._owed = own[self._write(own) :]
 
     def withdraw(self) -> None:
         """Take back what is shown, before something else is written to the terminal."""
@@ -129,7 +131,7 @@ class LocalEcho:
         if self._prediction is None:
             if mean > _SLOW_S:
                 self._start()
-            else:
+            elif took < _SLOW_S:
                 self._skipped = _SKIPPED
         elif mean < _FAST_S and not (self._is_always or self._owed or self._ahead):
             self.withdraw()
@@ -148,24 +150,29 @@ class LocalEcho:
 
     def write_at_once(self, data: bytes) -> int:
         """As `Sink.write_at_once`; what is shown of keys moves behind the output."""
-        if self._key is not None:
-            self._echoed(self._key, data)
-        sink = self._sink
-        assert sink is not None
-        if self._prediction is not None:
-            return self._write_between(self._prediction, sink, data)
-        written = sink.write_at_once(data)
+        if self._key is not None or self._prediction is not None:
+            return self._write_watched(data)
+        written = self._write(data)
         unread = self._unread
         unread += data if written == len(data) else data[:written]
         if len(unread) > _UNREAD_BYTES:
             self._read_all()
         return written
 
-    def _write_between(self, prediction: Prediction, sink: Sink, data: bytes) -> int:
+    def _write_watched(self, data: bytes) -> int:
+        if self._key is not None:
+            self._echoed(self._key, data)
+        if self._prediction is not None:
+            return self._write_between(self._prediction, data)
+        written = self._write(data)
+        self._read(data[:written])
+        return written
+
+    def _write_between(self, prediction: Prediction, data: bytes) -> int:
         before, ahead = self._owed + prediction.take_back(), self._ahead
         self._read(data[ahead:])
         again = prediction.follow(monotonic()) if len(data) >= ahead else b""
-        written = sink.write_at_once(before + data + again)
+        written = self._write(before + data + again)
         left = len(before) + len(data) + len(again) - written
         if left == 0:
             self._owed, self._ahead = b"", max(0, ahead - len(data))
@@ -254,3 +261,7 @@ class LocalEcho:
     def _forget(self) -> None:
         if self._prediction is not None:
             self._prediction.follow(monotonic())
+
+
+def _nothing_written(data: bytes) -> int:
+    return 0

@@ -33,9 +33,9 @@ LANES: Lanes = (
     ),
     (
         *("tests/e2e/test_transcripts.py", "tests/e2e/test_relay_faults.py"),
-        *("tests/relay", "tests/zygote", "tests/box/web", "tests/box/web_ui"),
+        *("tests/relay", "tests/zygote"),
     ),
-    ("tests/sdk", "tests/client", "tests/remote", "tests/mcp"),
+    ("tests/sdk", "tests/client", "tests/remote", "tests/mcp", "tests/box"),
 )
 # Where more than these failed, it was not the machine.
 MOST_AGAIN = 12

@@ -191,6 +191,8 @@ class Scene:
     def close(self) -> None:
         """End everything."""
         self.table.detach()
+        for client in self.clients.values():
+            client.transport.abandon()  # a reliable stream waits for another websocket, and has a timer for it
         gevent.killall(self._writers)
 
     def take(self, stream_id: str, body: Body) -> bool:

@@ -192,7 +192,7 @@ class Scene:
         """End everything."""
         self.table.detach()
         for client in self.clients.values():
-            client.transport.abandon()  # a reliable stream waits for another websocket, and has a timer for it
+            client.transport.abandon()  # a reliable stream waits for another websocket, with a timer
         gevent.killall(self._writers)
 
     def take(self, stream_id: str, body: Body) -> bool:

@@ -190,3 +190,32 @@ def test_the_ordinary_user_has_a_closed_home_and_no_rights(
         "True mine",
         "True",
     ]
+
+
+SHOW_FOLDER = """
+def test_show(tmp_path):
+    with open({shown!r}, "a") as shown:
+        print(tmp_path.parent, file=shown)
+    (tmp_path / "closed").mkdir(mode=0)
+"""
+
+
+def test_each_lane_has_a_folder_of_its_own_that_goes_with_it(tmp_path: Path) -> None:
+    """Two runs that share pytest's own folder can meet where it removes old ones, and fail at their end."""
+    shown = tmp_path / "shown"
+    for name in "ab":
+        (tmp_path / f"test_{name}.py").write_text(SHOW_FOLDER.format(shown=str(shown)))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    variables = {
+        **os.environ,
+        "PYTEST_DEBUG_TEMPROOT": str(shared),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    runner = lanes.Runner([sys.executable, "-m", "pytest"], variables, tmp_path)
+    assert lanes.play(runner, [["test_a.py"], ["test_b.py"]], 50.0) == 0
+    first, second = shown.read_text().splitlines()
+    assert first != second
+    assert [shared in Path(place).parents for place in (first, second)] == [True, True]
+    assert list(shared.iterdir()) == []

@@ -156,7 +156,7 @@ import json, os, pathlib, sys
 place = pathlib.Path(sys.argv[1].removeprefix("--override-ini=cache_dir="), "v", "cache")
 place.mkdir(parents=True)
 (place / "lastfailed").write_text(json.dumps({"test_x": True} if "all" in sys.argv else {}))
-print(os.getuid(), *sys.argv[2:])
+print(os.getuid(), *sys.argv[3:])
 sys.exit("all" in sys.argv)
 """
 

@@ -108,11 +108,11 @@ def play(
     started = time.monotonic()
     until = started + limit_s
     with ExitStack() as kept:
-        notes = kept.enter_context(_folder_for_notes(runner))
+        notes = kept.enter_context(_folder_of(runner))
         outputs = [kept.enter_context(tempfile.TemporaryFile()) for _ in words[:-1]]
         places = [notes / str(number) for number in range(len(words))]
         processes = [
-            runner.start([_noting(place), *each], output)
+            runner.start([*_apart(place), *each], output)
             for place, each, output in zip(places, words, [*outputs, None], strict=True)
         ]
 
@@ -152,7 +152,7 @@ def _play_alone(runner: Runner, tests: Sequence[str], until: float, place: Path)
     """Play these tests once more with nothing beside them; tell how each ended, return the exit status."""
     say(f"playing once more, alone: {len(tests)} of the tests, which failed beside others")
     limit_s = max(until - time.monotonic(), 0)
-    status = _end(runner.start([_noting(place), *tests]), until, limit_s)
+    status = _end(runner.start([*_apart(place), *tests]), until, limit_s)
     if status not in (_PASSED, _FAILED):
         say("the second go did not come to its end")
         return status
@@ -164,17 +164,22 @@ def _play_alone(runner: Runner, tests: Sequence[str], until: float, place: Path)
 
 
 @contextmanager
-def _folder_for_notes(runner: Runner) -> Iterator[Path]:
-    """Make a folder for what the lanes note, writable for their user; pytest's own keeps older failures."""
-    with tempfile.TemporaryDirectory(dir=runner.variables.get("PYTEST_DEBUG_TEMPROOT")) as folder:
+def _folder_of(runner: Runner) -> Iterator[Path]:
+    """Make a folder for what the lanes note and their tests write, all of it their user's; it is removed."""
+    place = runner.variables.get("PYTEST_DEBUG_TEMPROOT")
+    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
         if runner.user is not None:
             os.chown(folder, runner.user, runner.user)
         yield Path(folder)
 
 
-def _noting(place: Path) -> str:
-    """Return the word by which pytest notes in a new folder what failed."""
-    return f"--override-ini=cache_dir={place}"
+def _apart(place: Path) -> list[str]:
+    """Return the words by which pytest keeps its notes and the folders of its tests where no other lane does.
+
+    Left to itself it shares one folder with every other run of the same user, and at its end removes old ones
+    that another lane may be removing: it then fails though every test has passed.
+    """
+    return [f"--override-ini=cache_dir={place}", f"--basetemp={place}-of"]
 
 
 def _noted(place: Path) -> list[str]:

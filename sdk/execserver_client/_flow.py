@@ -2,8 +2,9 @@
 
 Who reads and who waits is a task, unless `caller` says otherwise: the blocking client makes a task for each
 call of a thread, and the thread is who goes on between its calls.  Tasks that a reader makes count as the
-reader, which mostly awaits them.  A reader that takes nothing for 2 s while somebody waits for the server may
-be waiting for just that one, which nobody can see; it then counts as waiting, too, until it takes something.
+reader, which mostly awaits them, until it has ended.  A reader that takes nothing for 2 s while somebody
+waits for the server may be waiting for just that one, which nobody can see; it then counts as waiting, too,
+until it takes something.
 """
 
 from __future__ import annotations
@@ -32,9 +33,17 @@ caller: ContextVar[Party | None] = ContextVar("caller", default=None)
 
 def party() -> Party:
     """Return who reads or waits in the current task."""
-    found = caller.get() or asyncio.current_task()
+    found = _living_caller() or asyncio.current_task()
     assert found is not None
     return found
+
+
+def _living_caller() -> Party | None:
+    # One that has ended is still noted for the tasks that it made and that go on, and for the next ones where
+    # it was a main task of an `asyncio.Runner`, since all those have one context.  They count as themselves:
+    # as one that has ended they would be readers for whom nothing is held back.
+    found = caller.get()
+    return None if found is None or found.done() else found
 
 
 class _Task:
@@ -58,7 +67,7 @@ class Inlet(flow_rules.Inlet[Party]):
 
     def read_by_caller(self) -> None:
         """Note that the current task's party takes something."""
-        found = caller.get()
+        found = _living_caller()
         if found is None:
             task = asyncio.current_task()
             assert task is not None

@@ -1,12 +1,15 @@
-"""Threads of a blocking client that read slowly while others wait."""
+"""Who reads slowly while others wait: threads of a blocking client, and main tasks of one runner."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextvars import Context
 
 from execserver_client import ConnectOptions, Output
 from execserver_client.sync import connect
 from execserver_client.sync._callers import calling_thread
+from tests.sdk.boxes import box_of
 
 SMALL = ConnectOptions(max_unread_bytes=100_000, max_unread_bytes_while_waiting=300_000)
 SIZE = 5_000_000
@@ -37,3 +40,30 @@ def test_a_thread_that_reads_slowly_loses_nothing_while_another_waits(url: str) 
         rest = [event.data for event in events if isinstance(event, Output)]
         assert len(first.data) + sum(map(len, rest)) == SIZE
         other.join()
+
+
+def test_a_later_main_task_of_a_runner_that_reads_slowly_loses_nothing_while_another_waits(url: str) -> None:
+    with asyncio.Runner() as runner:
+        box = runner.run(box_of(url, SMALL).open())
+
+        async def read_first() -> None:
+            async with await box.start(["echo", "x"]) as process:
+                assert [data async for data in process.stdout] == [b"x\n"]
+
+        async def read_slowly() -> int:
+            quiet = await box.start(["sleep", "600"])
+            loud = await box.start(["head", "-c", str(SIZE), "/dev/zero"])
+            first = await anext(loud)
+            assert isinstance(first, Output)
+            waiting = box.call("process/read", {"processId": quiet.process_id, "waitMs": 500})
+            other = asyncio.create_task(waiting, context=Context())
+            await asyncio.sleep(0.4)  # the reader reads nothing meanwhile
+            rest = [event.data async for event in loud if isinstance(event, Output)]
+            await other
+            return len(first.data) + sum(map(len, rest))
+
+        try:
+            runner.run(read_first())
+            assert runner.run(read_slowly()) == SIZE
+        finally:
+            runner.run(box.aclose())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from contextvars import Context
 
 import pytest
 
@@ -172,3 +173,64 @@ def test_a_task_that_has_read_is_freed_without_the_collector() -> None:
             gc.enable()
 
     run_async(main())
+
+
+def test_who_reads_in_a_runner_after_another_main_task_is_read_for() -> None:
+    """The main tasks of a runner share one context, in which the one that has ended was noted."""
+
+    async def read(inlet: Inlet) -> None:
+        inlet.read_by_caller()
+
+    async def read_on(inlet: Inlet) -> tuple[bool, bool]:
+        gate = Gate(10, 100)
+        gate.update(inlet, 11)
+        await read(inlet)
+        other = asyncio.create_task(stops(gate), context=Context())
+        return await other, await asyncio.create_task(stops(gate))
+
+    async def stops(gate: Gate) -> bool:
+        with gate.waiting():
+            return gate.must_stop()
+
+    with asyncio.Runner() as runner:
+        runner.run(read(Inlet()))
+        assert runner.run(read_on(Inlet())) == (True, False)
+
+
+def test_a_task_that_outlives_the_reader_that_made_it_reads_for_itself() -> None:
+    async def main() -> None:
+        gate, inlet, go_on, leave = Gate(10, 100), Inlet(), asyncio.Event(), asyncio.Event()
+
+        async def made() -> asyncio.Task[None]:
+            Inlet().read_by_caller()
+            return asyncio.create_task(outliving())
+
+        async def outliving() -> None:
+            await go_on.wait()
+            inlet.read_by_caller()
+            await leave.wait()
+
+        maker = asyncio.create_task(made())
+        reader = await maker
+        del maker
+        go_on.set()
+        await asyncio.sleep(0)
+        gate.update(inlet, 11)
+        with gate.waiting():
+            assert gate.must_stop()
+        leave.set()
+        await reader
+
+    run_async(main())
+
+
+def test_who_waits_in_a_runner_after_another_main_task_waits_for_himself() -> None:
+    async def read() -> None:
+        Inlet().read_by_caller()
+
+    async def waits() -> bool:
+        return party() is asyncio.current_task()
+
+    with asyncio.Runner() as runner:
+        runner.run(read())
+        assert runner.run(waits())

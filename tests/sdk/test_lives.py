@@ -34,7 +34,7 @@ def freed(url: str, live: Live) -> None:
         box = runner.run(box_of(url, QUICK).open())
         try:
             runner.run(_pinged(box))
-            runner.run(iterated(box))  # the runner's context keeps who has read first, else one of the lives
+            runner.run(iterated(box))  # the runner's context keeps who has read last
             assert_freed(
                 lambda _: runner.run(_lived(live, box)), LIVES, settle=lambda: runner.run(_settled(box))
             )

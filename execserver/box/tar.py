@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-BLOCK: Final = 512
+from execserver.protocol.tar_header import BLOCK, BadHeader, decimal, is_sound, number, records
+
 FILE, HARD_LINK, SYMLINK, DIRECTORY, OTHER = "file", "hardlink", "symlink", "directory", "other"
 END: Final = bytes(2 * BLOCK)
 _MAX_HEADER: Final = 64 * 1024  # of one pax header or long name
 _MAX_EXTRAS: Final = 16  # of these before one entry
 _MAX_BEHIND: Final = 1024 * 1024  # tar programs fill their last record, which has 10 KiB as a rule
 _MAX_SIZE: Final = 2**62
+_MAX_SECONDS: Final = 2**40  # from 1970, far beyond what a file system keeps
 _KINDS: Final = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": SYMLINK, b"5": DIRECTORY}
 _FLAGS: Final = {FILE: b"0", SYMLINK: b"2", DIRECTORY: b"5"}
 _WANTED: Final = frozenset({b"path", b"linkpath", b"size", b"mtime"})
@@ -111,6 +113,12 @@ class Reader:
 
     def feed(self, data: bytes) -> Iterator[Entry | bytes]:
         """Yield what these bytes complete.  Raises BadArchive."""
+        try:
+            yield from self._fed(data)
+        except BadHeader as error:
+            raise BadArchive(str(error)) from None
+
+    def _fed(self, data: bytes) -> Iterator[Entry | bytes]:
         if self.ended:
             self._pass_over(len(data))
             return
@@ -149,9 +157,9 @@ class Reader:
             self._pass_over(len(self._held))
             self._held.clear()
             return None
-        if _number(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 32:
+        if not is_sound(block):
             raise BadArchive("a header is damaged")
-        flag, size = block[156:157], _number(block[124:136])
+        flag, size = block[156:157], _size(number(block[124:136]))
         if flag in (b"x", b"g", b"L", b"K"):
             if size > _MAX_HEADER:
                 raise BadArchive(f"a header has {size} bytes")
@@ -171,16 +179,15 @@ class Reader:
         if block[257:263] == b"ustar\0" and prefix:
             name = prefix + b"/" + name
         kind = _KINDS.get(flag, OTHER)
-        size = _decimal(given[b"size"]) if b"size" in given else size
+        size = _size(decimal(given[b"size"])) if b"size" in given else size
         if kind not in (FILE, OTHER):
             size = 0
-        seconds = _number(block[136:148]) * _NANO
         entry = Entry(
             given.get(b"path", name),
             kind,
             size,
-            _number(block[100:108]) & 0o7777,
-            _time(given[b"mtime"]) if b"mtime" in given else seconds,
+            number(block[100:108]) & 0o7777,
+            _time(given[b"mtime"]) if b"mtime" in given else _ns(number(block[136:148])),
             given.get(b"linkpath", block[157:257].rstrip(b"\0")),
         )
         if kind == OTHER:
@@ -195,46 +202,23 @@ class Reader:
         del self._held[: self._extra_size]
         flag, self._extra = self._extra, None
         if flag == b"x":
-            self._next.update(_records(data))
+            # Others than the wanted, of which there may be any number, are not kept.
+            self._next.update((key, value) for key, value in records(data) if key in _WANTED)
         elif flag in (b"L", b"K"):
             self._next[b"path" if flag == b"L" else b"linkpath"] = data.rstrip(b"\0")
-
-
-def _records(data: bytes) -> dict[bytes, bytes]:
-    found = {}
-    while data:
-        digits, space, _ = data.partition(b" ")
-        length = _decimal(digits) if space else 0
-        record = data[len(digits) + 1 : length]
-        key, equals, value = record.partition(b"=")
-        if not (equals and length <= len(data) and value.endswith(b"\n")):
-            raise BadArchive("a pax header is damaged")
-        if key in _WANTED:  # others, of which there may be any number, are not kept
-            found[key] = value[:-1]
-        data = data[length:]
-    return found
-
-
-def _decimal(digits: bytes) -> int:
-    if not digits.isdigit() or len(digits) > 19 or int(digits) > _MAX_SIZE:
-        raise BadArchive("a number is damaged")
-    return int(digits)
 
 
 def _time(text: bytes) -> int:
     sign = -1 if text.startswith(b"-") else 1
     whole, _, fraction = text.lstrip(b"-").partition(b".")
-    return sign * (_decimal(whole) * _NANO + _decimal((fraction + b"0" * 9)[:9]))
+    return _ns(sign * decimal(whole), sign * decimal((fraction + b"0" * 9)[:9]))
 
 
-def _number(field: bytes) -> int:
-    if field[0] & 0x80:  # GNU's form for large ones
-        value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
-    else:
-        digits = field.strip(b" \0") or b"0"
-        if not all(0x30 <= digit <= 0x37 for digit in digits):
-            raise BadArchive("a number is damaged")
-        value = int(digits, 8)
-    if value > _MAX_SIZE:
-        raise BadArchive("a number is too large")
+def _ns(seconds: int, nanoseconds: int = 0) -> int:
+    return min(max(seconds, -_MAX_SECONDS), _MAX_SECONDS) * _NANO + nanoseconds
+
+
+def _size(value: int) -> int:
+    if not 0 <= value <= _MAX_SIZE:
+        raise BadArchive("a size is damaged")
     return value

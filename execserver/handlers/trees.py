@@ -52,7 +52,7 @@ def archive(call: Call, params: trees.FsArchiveParams) -> trees.FsArchiveRespons
 @handles(FS_EXTRACT)
 def extract(call: Call, params: trees.FsExtractParams) -> trees.FsExtractResponse:
     """Unpack a chunk of an archive."""
-    from execserver.services.extracting import Extraction  # late, as above
+    from execserver.services.extracting import Extraction  # late: few unpack anything
 
     at = params.position
     paths = [params.path] if at is None else [params.path, at.path]

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import errno
 import os
-import tarfile
 
 from gevent import sleep
 
 from execserver.core import tar_chunk
-from execserver.core.tar_chunk import BLOCK
+from execserver.core.tar_chunk import Head
 from execserver.protocol.errors import InvalidParams, InvalidRequest, NotFound, RpcError, from_os_error
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
+from execserver.protocol.tar_header import BLOCK
 from execserver.protocol.trees import ExtractPosition, FsExtractParams, FsExtractResponse
 from execserver.services.filesystem import FileService
 from execserver.services.sandboxed_files import ConfinedFiles
 
 MAX_CHUNK_BYTES = 1024 * 1024
-_NS = 10**9
 
 
 class Extraction:
@@ -66,30 +65,29 @@ class Extraction:
         head = tar_chunk.next_head(self._chunk, self._at)
         if head is None:
             return False
-        info = head.info
         self._at = head.content_at
         begun = ExtractPosition(
             path=PathUri.from_native(self._shown + b"/" + head.name.strip(b"/")),
             offset=0,
             size=head.size,
-            mode=info.mode & 0o777,
-            modified_at_ns=_modified_ns(info),
+            mode=head.mode,
+            modified_at_ns=head.modified_ns,
             refused=False,
         )
-        self._make(info, head.name, begun)
+        self._make(head, begun)
         return True
 
-    def _make(self, info: tarfile.TarInfo, name: bytes, begun: ExtractPosition) -> None:
+    def _make(self, head: Head, begun: ExtractPosition) -> None:
         try:
-            below = _checked(name)
+            below = _checked(head.name)
             path = self._root + b"/" + below
-            if info.isdir():
+            if head.kind == tar_chunk.DIRECTORY:
                 if below:
                     self._files.create_directory(path, recursive=True, links=False)
                     self._files.chmod(path, begun.mode | 0o700, links=False)
-            elif info.issym():
-                self._link(info.linkname.encode("utf-8", "surrogateescape"), path)
-            elif info.isreg() and below:
+            elif head.kind == tar_chunk.SYMLINK:
+                self._link(head.target, path)
+            elif head.kind == tar_chunk.FILE and below:
                 self._clear(path)
                 self._files.write_file(path, b"", links=False)
             else:
@@ -99,7 +97,7 @@ class Extraction:
             begun = ExtractPosition(
                 path=begun.path, offset=0, size=begun.size, mode=0, modified_at_ns=0, refused=True
             )
-        if begun.size or (info.isreg() and not begun.refused):
+        if begun.size or (head.kind == tar_chunk.FILE and not begun.refused):
             self._go_on(begun)
 
     def _link(self, text: bytes, path: bytes) -> None:
@@ -172,11 +170,3 @@ def _checked(name: bytes) -> bytes:
     if name.startswith(b"/") or b".." in names or b"\0" in name:
         raise InvalidRequest("the name is absolute, or has `..` in it")
     return b"/".join(names)
-
-
-def _modified_ns(info: tarfile.TarInfo) -> int:
-    text = info.pax_headers.get("mtime", "")
-    seconds, _, rest = text.partition(".")
-    if seconds.isdigit() and (rest.isdigit() or not rest) and len(seconds) < 11:
-        return int(seconds) * _NS + int(rest[:9].ljust(9, "0"))
-    return int(min(max(info.mtime, 0), 2**33)) * _NS

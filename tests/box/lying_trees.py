@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from execserver.box import tar
+from execserver.protocol.tar_header import BLOCK
 from tests.box.liar import Answer, Asked, Liar
 
 Json = dict[str, Any]
@@ -112,7 +113,7 @@ def archived(name: bytes, kind: str = tar.FILE, content: bytes = b"", **members:
 
 def flagged(name: bytes, flag: bytes, **members: Any) -> bytes:
     """Return an entry without content of a kind that our own archives never have."""
-    header = bytearray(tar.header(tar.Entry(name, tar.FILE, **members))[-tar.BLOCK :])
+    header = bytearray(tar.header(tar.Entry(name, tar.FILE, **members))[-BLOCK:])
     header[156:157] = flag
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)

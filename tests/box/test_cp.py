@@ -369,24 +369,6 @@ def test_a_header_that_grows_is_refused() -> None:
         read_all(bytes(block), 512)
 
 
-def test_headers_without_end_are_not_held() -> None:
-    reader = Reader()
-    entry = tar.header(Entry(b"n" * 200, tar.FILE))[: 2 * tar.BLOCK]
-    for _ in range(16):
-        assert list(reader.feed(entry)) == []
-    assert sum(map(len, reader._next.values())) + len(reader._held) < 1024
-    with pytest.raises(BadArchive, match="follow each other without an entry"):
-        list(reader.feed(entry))
-
-
-def test_what_a_last_record_has_behind_the_end_is_passed_over_and_more_refused() -> None:
-    reader = Reader()
-    assert list(reader.feed(tar.END + b"x" * (2**20 - 2 * tar.BLOCK))) == []
-    assert reader.ended
-    with pytest.raises(BadArchive, match="goes on behind its end"):
-        list(reader.feed(b"x" * 2 * tar.BLOCK))
-
-
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     said: list[str] = []

@@ -7,12 +7,13 @@ takes seconds for some headers of 60 KB.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Final
 
 BLOCK: Final = 512
 _MOST_DIGITS: Final = 8  # of a record's length
-_BEFORE, _BEHIND = slice(148), slice(156, BLOCK)  # what stands beside the checksum
+_CHECKSUM: Final = slice(148, 156)
 _SIGNED: Final = struct.Struct("148b8x356b")
 _BLANKS: Final = 8 * ord(" ")  # the checksum is counted as if it were blank
 
@@ -34,11 +35,17 @@ def number(field: bytes) -> int:
 
 def is_sound(block: bytes) -> bool:
     """Return whether the checksum of a header's block is right.  Raises BadHeader if it is no number."""
-    given = number(block[148:156])
-    if given == _BLANKS + sum(block[_BEFORE]) + sum(block[_BEHIND]):
+    given = number(block[_CHECKSUM])
+    if given == _BLANKS + _sum(block[:256]) + _sum(block[256:]) - sum(block[_CHECKSUM]):
         return True
     signed: int = _BLANKS + sum(_SIGNED.unpack(block))  # as some old programs count
     return given == signed
+
+
+def _sum(half: bytes) -> int:
+    # Adler-32 has one more than the sum of the bytes in its lower half, modulo 65521, which 256 of them do
+    # not reach.  `sum` takes ten times as long, and was most of what a header costs.
+    return (zlib.adler32(half) & 0xFFFF) - 1
 
 
 def records(data: bytes) -> Iterator[tuple[bytes, bytes]]:

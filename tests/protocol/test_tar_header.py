@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from execserver.protocol.tar_header import BLOCK, BadHeader, decimal, is_sound, number, records
@@ -49,6 +49,14 @@ def test_a_checksum_counts_bytes_with_or_without_a_sign() -> None:
     assert is_sound(signed)
     assert not is_sound(block[:148] + b"0000001\0" + block[156:])
     assert len(block) == BLOCK
+
+
+@given(st.binary(min_size=BLOCK, max_size=BLOCK), st.integers(-1, 1))
+@example(b"\xff" * BLOCK, 0)
+@example(bytes(BLOCK), 0)
+def test_a_checksum_is_that_of_all_other_bytes(block: bytes, wrong: int) -> None:
+    right = sum(block[:148]) + sum(block[156:]) + 8 * 32
+    assert is_sound(block[:148] + b"%07o\0" % (right + wrong) + block[156:]) == (not wrong)
 
 
 def test_records_come_in_their_order_up_to_a_zero() -> None:

@@ -150,7 +150,7 @@ class Copier:
 
     def _feed(self, argv: Sequence[str], pieces: Iterator[bytes], total: int) -> None:
         process = self._start(argv, pipe_stdin=True)
-        progress = Progress(total, self._quiet)
+        progress = Progress(total, self._quiet, may_pause=not total)
         stopped: list[Leave] = []
         reader = gevent.spawn(self._followed, process, stopped)
         try:
@@ -175,7 +175,7 @@ class Copier:
     ) -> int:
         """Follow a command to its end, which may say nothing for so long; return its status."""
         process = self._start(argv, pipe_stdin=False)
-        progress = Progress(0, self._quiet)
+        progress = Progress(0, self._quiet, may_pause=silence_s is None)
 
         def counted(data: bytes) -> None:
             take(data)

@@ -78,7 +78,7 @@ class Report:
         if self._lines:
             write(1, _line({"action": "failed", "path": _text(name), "error": text}))
         elif self.failures <= _MAX_TOLD:
-            self._progress.close()
+            self._progress.hide()
             write(2, f"execserver: {shown(name or self._top, 300)}: {shown(text, 300)}\n")
 
     def gone(self, name: bytes) -> None:
@@ -87,7 +87,7 @@ class Report:
 
     def say(self, text: str) -> None:
         """Tell a person something."""
-        self._progress.close()
+        self._progress.hide()
         write(2, f"execserver: {text}\n")
 
     def complain(self, text: str, cure: str) -> None:
@@ -95,9 +95,12 @@ class Report:
         self.failures += 1
         self.say(f"{text}\n  What to do: {cure}")
 
+    def stop(self) -> None:
+        """Show no progress any more: everything is done, or nothing more will be."""
+        self._progress.close()
+
     def finish(self, plan: Plan, source: Tree) -> None:
         """Tell how much it was; with `dry`, how much it would be."""
-        self._progress.close()
         files, size, removed = self._files, self._bytes, self._removed
         if self._dry:
             files = len(plan.files) + len(plan.links)

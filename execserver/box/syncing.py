@@ -117,6 +117,8 @@ class Sync:
             if error.is_full:
                 cure = f"free some space there, and {self._manner.again}: it goes on behind what has come"
             self.report.complain(f"the target takes nothing more: {error}", cure)
+        finally:
+            self.report.stop()
         if not (self._is_told and plan.is_empty):
             self.report.finish(plan, source)
             self._is_told = True

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.box import packing, progress, tar
+from execserver.box import packing, tar
 from execserver.box.tar import BadArchive, Entry, Reader
 from execserver.box.unpacking import Unpacker
 from tests.box.boxes import Person, mistaken
@@ -375,8 +375,3 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert b"".join(packing.packed(os.fsencode(tmp_path / "fifo"), b"fifo", said.append)) == b""
     assert len(said) == 1
     assert packing.size_of(os.fsencode(tmp_path)) == 0
-
-
-def test_progress_for_people() -> None:
-    assert progress.line(512, 0, 1.0) == "512 B  512 B/s"
-    assert progress.line(2**20, 2**22, 2.0) == "1.0 MiB  512.0 KiB/s  25 %  0:06 left"

@@ -9,6 +9,7 @@ whose window stops the box.
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +17,14 @@ import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from execserver.client.errors import ExecServerError
+from execserver.client.errors import ExecServerError, RequestFailed
 from execserver.eventloop.ends import READABLE, WRITABLE, End
 
 if TYPE_CHECKING:
     from execserver.client.ports import PortStream
     from execserver.client.quick_pieces import QuickPieces
 
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 SHORT_BYTES: Final = 16 * 1024  # sent by the event loop itself; behind as much there is mostly more
 
 
@@ -109,14 +111,27 @@ class Passage:
 
     def _send(self, data: bytes) -> None:
         try:
-            self._stream.send_all(self._pieces(data))
+            self._stream.send_all(self._pieces(data), self._refused)
             if not self._far_done:
                 self._stream.shutdown()
-        except (OSError, ExecServerError):
+        except (OSError, ExecServerError) as error:
+            if isinstance(error, RequestFailed):
+                self._refused()
             self.finish()
             return
         self._near_done = True
         self._end_if_both_ended()
+
+    def _refused(self) -> None:
+        """End both sides since the box has refused what came from here.
+
+        By a reset, since an end would say that all has arrived.  If it was told before that the stream has
+        failed or ended, that is why, and what it has sent until then is to be read here.
+        """
+        if self._over or self._far_done or self._stream.error is not None:
+            return
+        self._end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.finish()
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
         if data:

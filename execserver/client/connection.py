@@ -237,3 +237,7 @@ class Posted:
         """Wait for the answer, JSON text, or the error in its place."""
         with self._gate.waiting():
             return cast(Outcome, self._answer.get())
+
+    def watch(self, take: Callable[[Outcome], object]) -> None:
+        """Have a function called with the outcome as well, in the event loop, when it has come."""
+        self._answer.rawlink(lambda answer: take(cast(Outcome, answer.value)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gevent
 
 from execserver.client.calls import Outcome
 from execserver.client.connection import Connection, Posted
+from execserver.client.errors import RequestFailed
 from execserver.client.port_log import PortLog
 from execserver.client.port_window import PortWindow
 from execserver.client.process_state import ProcessState
@@ -30,9 +31,11 @@ def write_all(session: Session, known: ProcessState, pieces: Iterable[bytes]) ->
     _take(window.finish())
 
 
-def send_all(session: Session, log: PortLog, pieces: Iterable[bytes]) -> None:
-    """Send all pieces, and wait for the last answer.  Raises as `PortStream.send` does."""
-    window = PortWindow(_Line(session, PORT_DATA), log)
+def send_all(
+    session: Session, log: PortLog, pieces: Iterable[bytes], refused: Callable[[], object] | None = None
+) -> None:
+    """Send all pieces, and wait for the last answer.  Raises as `PortStream.send_all` does."""
+    window = PortWindow(_Line(session, PORT_DATA, refused=refused), log)
     _take(window.begin())
     for piece in pieces:
         _take(window.push(piece))
@@ -61,11 +64,21 @@ def _take(steps: Steps) -> None:
 class _Line:
     """The session of a client on gevent; each method blocks."""
 
-    def __init__(self, session: Session, method: Method[Any, Any], limit_s: float | None = None) -> None:
-        """`limit_s`: how long an answer may take; None where it is natural that one takes long."""
+    def __init__(
+        self,
+        session: Session,
+        method: Method[Any, Any],
+        limit_s: float | None = None,
+        refused: Callable[[], object] | None = None,
+    ) -> None:
+        """`limit_s`: how long an answer may take; None where it is natural that one takes long.
+
+        `refused` is called when an error comes as an answer, whether or not somebody asks for that yet.
+        """
         self._session = session
         self._method = method
         self._limit_s = limit_s
+        self._refused = refused
 
     def connection(self) -> Connection:
         """See `Line`."""
@@ -73,7 +86,14 @@ class _Line:
 
     def post(self, connection: Connection, params: object) -> Posted:
         """See `Line`."""
-        return connection.post(self._method.name, params)
+        posted = connection.post(self._method.name, params)
+        if self._refused is not None:
+            posted.watch(self._came)
+        return posted
+
+    def _came(self, outcome: Outcome) -> None:
+        if self._refused is not None and isinstance(outcome, RequestFailed):
+            self._refused()
 
     def outcome(self, posted: Posted) -> Outcome:
         """See `Line`.  Raises `WaitTimeout`."""

@@ -95,14 +95,15 @@ class PortStream:
         self._finish_quick()
         self._ports.send(self.log, data)
 
-    def send_all(self, pieces: Iterable[bytes]) -> None:
+    def send_all(self, pieces: Iterable[bytes], refused: Callable[[], object] | None = None) -> None:
         """Write pieces one behind the other, and do not wait for the answer to each.
 
         Up to the server's window of them are on their way before the first is answered.  Otherwise as
-        `send`.
+        `send`.  `refused` is called in the event loop when a piece is refused: this may be waiting for the
+        next one then, and only meets the error behind that.
         """
         self._finish_quick()
-        self._ports.send_all(self.log, pieces)
+        self._ports.send_all(self.log, pieces, refused)
 
     def shutdown(self) -> None:
         """Tell the other side that nothing more comes."""
@@ -292,11 +293,13 @@ class RemotePorts(PortTable[PortStream]):
         """Send bytes of a stream."""
         drive(self._session, asking.send(log, data, eof=eof))
 
-    def send_all(self, log: PortLog, pieces: Iterable[bytes]) -> None:
+    def send_all(
+        self, log: PortLog, pieces: Iterable[bytes], refused: Callable[[], object] | None = None
+    ) -> None:
         """Send pieces of a stream."""
         from execserver.client.pipelining import send_all  # late: few programs send much
 
-        send_all(self._session, log, pieces)
+        send_all(self._session, log, pieces, refused)
 
     def acknowledge_at_once(self, port_id: str, received: int) -> bool:
         """Open the window of a stream; return False, with nothing done, where that would have to wait."""

@@ -194,18 +194,32 @@ def test_the_end_of_this_side_that_was_lost_is_told_again(joined: Joined) -> Non
     joined.fake.wait_for("port/close")
 
 
-def test_a_refused_piece_ends_both_sides(joined: Joined) -> None:
+def test_a_refused_piece_ends_both_sides_at_once_and_here_by_a_reset(joined: Joined) -> None:
     def refuse(params: Any) -> object:
         raise Refusal(-32600, "unknown port")
 
     joined.fake.answers["port/data"] = refuse
     joined.here.sendall(b"x")
-    joined.fake.wait_for("port/data")
-    with suppress(ConnectionError):
-        joined.here.shutdown(socket.SHUT_WR)  # who waits for answers does so then
-        assert joined.here.recv(100) == b""
+    joined.here.settimeout(ANSWER_S)
+    with pytest.raises(ConnectionResetError):  # by an end, who has sent it would take it for received
+        joined.here.recv(100)
     joined.fake.wait_for("port/close")
     assert joined.ended == [joined.passage]
+
+
+def test_a_piece_refused_behind_the_end_of_the_stream_takes_nothing_from_what_has_come(
+    joined: Joined,
+) -> None:
+    def refuse(params: Any) -> object:
+        raise Refusal(-32600, "unknown port")
+
+    joined.fake.answers["port/data"] = refuse
+    joined.comes(0, b"last")
+    joined.fake.current.push("port/closed", portId=joined.stream.port_id, error="reset")
+    with suppress(ConnectionError):
+        joined.here.sendall(b"x")
+    assert joined.here.recv(100) == b"last"
+    joined.fake.wait_for("port/close")
 
 
 def test_a_stream_that_fails_ends_this_side_behind_what_has_come(joined: Joined) -> None:

@@ -43,6 +43,10 @@ _LOOKS: Final = 10
 _SIGNAL_S: Final = 10.0
 _REPLAY_S: Final = 10.0
 _ALL_ROWS: Final = b"\x1b[r"
+# The beginnings of names of terminals that do not know ECH (`CSI n X`), by which is taken back what was
+# shown: those without any sequences, Emacs's `term`, and old ones.  GNU screen and tmux know it, though
+# terminfo does not say so of all of them.
+_CANNOT_TAKE_BACK: Final = ("dumb", "eterm", "vt1", "vt52", "sun", "mach", "pcansi")
 _OF_THE_TERMINAL: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 # Signal -> its name for the box.  `interrupt` is the one that every server knows.
 _PASSED_ON: Final = {
@@ -298,7 +302,7 @@ class Conversation:
 def _local_echo(manner: Manner) -> LocalEcho | None:
     if manner.terminal is None or manner.predict is Predict.NEVER or not os.isatty(1):
         return None
-    if os.environ.get("TERM", "dumb") == "dumb":  # what was shown could not be taken back
+    if os.environ.get("TERM", "dumb").startswith(_CANNOT_TAKE_BACK):
         return None
     from execserver.box.local_echo import LocalEcho  # late: most commands have no terminal
 

@@ -116,7 +116,10 @@ def test_a_full_screen_program_has_its_screen_alone(program: str, person: Person
         assert screen.ended() == 0
 
 
-@pytest.mark.parametrize(("option", "term"), [("never", "xterm"), ("adaptive", "xterm"), ("always", "dumb")])
+@pytest.mark.parametrize(
+    ("option", "term"),
+    [("never", "xterm"), ("adaptive", "xterm"), ("always", "dumb"), ("always", "eterm-color")],
+)
 def test_nothing_shows_where_it_is_not_wanted(option: str, term: str, person: Person, line: HeldLine) -> None:
     words = ("run", line.url, "-t", "--predict", option, "--", "cat")
     with person.at_terminal(*words, TERM=term) as screen:

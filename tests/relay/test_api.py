@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.relay_process import ENVIRONMENT, RelayProcess, key_object
+from tests.support.waiting import wait_until
 
 PROFILE = "noise_hybrid_ik_v1"
 REGISTER = {"security_profile": PROFILE, "executor_public_key": key_object(1)}
@@ -210,7 +211,8 @@ def test_a_public_url_is_told_whatever_was_asked() -> None:
 def test_calls_are_limited_per_environment() -> None:
     with RelayProcess(limits={"calls_per_s": 1}) as relay:
         one, other = relay.token(), relay.token("box-2")
-        statuses = [relay.call(ENVIRONMENT, "validate", {}, one)[0] for _ in range(6)]
-        assert statuses[:4] == [400] * 4
-        assert 429 in statuses
+        statuses = [relay.call(ENVIRONMENT, "validate", {}, one)[0] for _ in range(4)]
+        assert statuses == [400] * 4
+        # On a busy machine some further calls may be so late that they are within the rate.
+        wait_until(lambda: relay.call(ENVIRONMENT, "validate", {}, one)[0] == 429)
         assert relay.call("box-2", "validate", {}, other)[0] == 400

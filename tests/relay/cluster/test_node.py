@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from execserver.wire.relay_frames import Handshake
-from tests.relay.cluster.nodes import LIMITS, Nodes, at, refusal, seconds_until_end
+from tests.relay.cluster.nodes import LIMITS, Nodes, at, refusal
 from tests.support.engine_process import EngineProcess, engine_program
 from tests.support.relay_process import Peer, RelayProcess, key_object
 from tests.support.waiting import wait_until
@@ -36,7 +36,7 @@ def n1(nodes: Nodes) -> RelayProcess:
 @pytest.fixture(scope="module")
 def n2(nodes: Nodes, n1: RelayProcess) -> RelayProcess:
     """The second node, once both know each other."""
-    relay = nodes.add("n2", "--node-url", "http://n2.test:8080")
+    relay = nodes.add("n2", "--node-url", "http://n2.test:8080", connect_wait_s=20.0)
     wait_until(lambda: n1.metric("execserver_relay_nodes") == relay.metric("execserver_relay_nodes") == 2)
     return relay
 
@@ -157,8 +157,10 @@ def test_harnesses_whose_executor_stays_away_are_sent_to_look_for_it(
     executor = n1.executor(token, 0, name)
     nodes.wait_for_presence("n1", name)
     with Peer(at(n1, n1.grant(token, environment_id=name)["url"])) as harness:
+        begun = time.monotonic()
         executor.close()
-        assert seconds_until_end(harness) > 0.3  # it could have come back
+        harness.wait_for_end()
+        assert time.monotonic() - begun >= LIMITS["away_s"]  # it could have come back
         assert harness.close_code == GOING_AWAY
     wait_until(lambda: b"\n-n1:" in nodes.key(f"p:{{{name}}}"))
 
@@ -195,7 +197,7 @@ def test_a_revoked_token_ends_what_it_opened_at_every_node_at_once(
         granted = n2.grant(harness_token, environment_id=name)
         with Peer(at(n1, granted["url"])) as harness:
             nodes.revoke(harness_token)
-            assert seconds_until_end(harness) < 5.0  # some 10 ms where nothing else runs
+            harness.wait_for_end()  # some 10 ms where nothing else runs
             assert harness.close_code == POLICY_VIOLATION
         assert refusal(lambda: Peer(at(n1, granted["url"]))).status == 401
         assert n2.call(name, "connect", {}, harness_token)[0] == 401
@@ -280,13 +282,14 @@ def test_a_balancer_sees_a_node_leave_before_it_sends_anybody_away(nodes: Nodes,
 
 def test_without_its_engine_a_node_keeps_what_it_has_and_then_lets_go(nodes: Nodes) -> None:
     with EngineProcess() as engine, Nodes(engine) as alone:
-        relay = alone.add("n1", "--engine-grace", "3s", isolation_s=1.0, lease_s=0.5)
+        # Between the two steps is so much time that the first is seen to be one on a busy machine as well.
+        relay = alone.add("n1", "--engine-grace", "6s", isolation_s=1.0, lease_s=1.5)
         busy_token, idle_token = alone.token("busy"), alone.token("idle")
         busy, idle = relay.executor(busy_token, 0, "busy"), relay.executor(idle_token, 0, "idle")
         alone.wait_for_presence("n1", "busy")
         with Peer(at(relay, relay.grant(busy_token, environment_id="busy")["url"])) as harness:
-            engine.pause()
             begun = time.monotonic()
+            engine.pause()
             try:
                 status, answer = relay.call("busy", "connect", {}, busy_token)
                 assert (status, answer["error"]["code"]) == (503, "state_unavailable")
@@ -295,10 +298,11 @@ def test_without_its_engine_a_node_keeps_what_it_has_and_then_lets_go(nodes: Nod
                 idle.wait_for_end()  # to a node that has an engine, if there is one
                 assert idle.close_code == GOING_AWAY
                 wait_until(lambda: relay.request("GET", "/lb")[0] == 404)
-                assert time.monotonic() - begun < 3.5
+                with pytest.raises(TimeoutError):
+                    harness.receive_message(0.01)
                 harness.wait_for_end()  # tokens may have been revoked
                 assert harness.close_code == GOING_AWAY
-                assert time.monotonic() - begun > 3.0
+                assert time.monotonic() - begun > 6.0
                 assert relay.metric("execserver_relay_isolated") == 1
             finally:
                 engine.go_on()

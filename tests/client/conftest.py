@@ -20,7 +20,7 @@ from tests.support.server_process import OURS, Flavour, ServerProcess
 
 __all__ = ["the_hub_settles"]
 
-QUICK = ExecServerClientConnectOptions(resume_interval=0.001, resume_window=5.0, close_timeout=0.2)
+QUICK = ExecServerClientConnectOptions(resume_interval=0.001, resume_window=30.0, close_timeout=0.2)
 
 
 @pytest.fixture

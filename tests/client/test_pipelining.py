@@ -127,14 +127,15 @@ def test_an_input_that_is_not_there_ends_the_writing(server: ServerProcess) -> N
         assert client.start(["true"]).wait(20) == 0
 
 
-def test_a_session_that_ends_ends_the_writing(fake: FakeServer, client: ExecServerClient) -> None:
-    process = client.start(["cat"], pipe_stdin=True)
-    writer = gevent.spawn(process.write_all, [b"x"] * 20)
-    fake.wait_for("process/write", 16)
-    fake.unreachable = True
-    fake.current.drop()
-    with pytest.raises(ResumeFailed):
-        writer.get(timeout=20)
+def test_a_session_that_ends_ends_the_writing(fake: FakeServer) -> None:
+    with ExecServerClient(fake.open_transport, QUICK.replace(resume_window=0.2)) as client:
+        process = client.start(["cat"], process_id="p", pipe_stdin=True)
+        writer = gevent.spawn(process.write_all, [b"x"] * 20)
+        fake.wait_for("process/write", 16)
+        fake.unreachable = True
+        fake.current.drop()
+        with pytest.raises(ResumeFailed):
+            writer.get(timeout=20)
 
 
 PARTS = [
@@ -173,11 +174,13 @@ def test_a_piece_that_is_refused_or_not_answered_ends_the_writing(fake: FakeServ
         return {}
 
     fake.answers["fs/writePart"] = refuse
-    options = QUICK.replace(request_timeout=0.1)
-    with ExecServerClient(fake.open_transport, options) as client:
+    with ExecServerClient(fake.open_transport, QUICK) as client:
         with pytest.raises(RequestFailed, match="full"):
             client.files.write_parts("/", PARTS)
         assert len(fake.asked("fs/writePart")) < len(PARTS)
-        del fake.answers["fs/writePart"]
-        with pytest.raises(WaitTimeout):
-            client.files.write_parts("/", PARTS[:1])
+    del fake.answers["fs/writePart"]
+    with (
+        ExecServerClient(fake.open_transport, QUICK.replace(request_timeout=0.1)) as client,
+        pytest.raises(WaitTimeout),
+    ):
+        client.files.write_parts("/", PARTS[:1])

@@ -32,7 +32,7 @@ from tests.support.relay import Call, Relay, Reply
 from tests.support.waiting import wait_until
 
 OPTIONS = ExecServerClientConnectOptions(
-    client_name="codex-environment", resume_window=8.0, close_timeout=0.2
+    client_name="codex-environment", resume_window=30.0, close_timeout=0.2
 )
 
 
@@ -68,7 +68,7 @@ def args(relay: Relay, **changes: Any) -> RemoteExecServerConnectArgs:
 
 
 def until(condition: Any) -> None:
-    wait_until(condition, 10.0, pause=gevent.sleep)
+    wait_until(condition, pause=gevent.sleep)
 
 
 def test_a_client_calls_through_the_relay(relay: Relay, executor: FakeExecutor) -> None:
@@ -188,7 +188,7 @@ def test_with_a_plain_executor_the_session_is_resumed_on_a_new_stream(
 
 
 def test_every_message_arrives_though_websockets_are_cut(relay: Relay, reliable: FakeExecutor) -> None:
-    """Cut either side every 50 to 200 ms while both ends send as fast as they can."""
+    """Cut either side every 50 to 200 ms, once something has come; both ends send as fast as they can."""
     rng = random.Random(1)
     seconds = 60.0 if LONG else 2.0
     connector = RelayConnector(args(relay), {})
@@ -196,11 +196,16 @@ def test_every_message_arrives_though_websockets_are_cut(relay: Relay, reliable:
     transport.send(b'{"id":1,"method":"initialize","params":{}}')
     assert b"session-1" in (transport.receive() or b"")
     assert transport.is_reliable
-    sent = 0
+    sent = received = 0
+    # Whose connections are lost again and again waits up to three seconds before the next.
+    connections = max(2, seconds / 4)
 
     def cut() -> None:
         while True:
+            before = received
             gevent.sleep(rng.uniform(0.05, 0.2))
+            while received == before:  # on a busy machine connecting may take longer than that
+                gevent.sleep(0.01)
             if rng.random() < 0.5:
                 reliable.cut()
             elif relay.harnesses[-1].is_open:
@@ -209,13 +214,12 @@ def test_every_message_arrives_though_websockets_are_cut(relay: Relay, reliable:
     def ask() -> None:
         nonlocal sent
         end = monotonic() + seconds
-        while monotonic() < end:
+        while monotonic() < end or sent <= 20 or len(relay.harnesses) <= connections:
             sent += 1
             body = {"n": sent, "text": "x" * rng.choice([0, 1000, 100_000])}
             transport.send(json.dumps({"id": sent, "method": "echo", "params": body}).encode())
 
     cutter, asker = gevent.spawn(cut), gevent.spawn(ask)
-    received = 0
     while not asker.dead or received < sent:
         with gevent.Timeout(30):
             message = json.loads(transport.receive() or b"")
@@ -223,8 +227,7 @@ def test_every_message_arrives_though_websockets_are_cut(relay: Relay, reliable:
         assert message["result"]["n"] == received
     cutter.kill()
     transport.close()
-    # Whose connections are lost again and again waits up to three seconds before the next.
-    assert len(relay.harnesses) > max(2, seconds / 4)
+    assert len(relay.harnesses) > connections
     assert received == sent > 20
 
 

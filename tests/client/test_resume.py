@@ -152,17 +152,18 @@ def test_a_read_whose_answer_was_lost_is_asked_again(proxy: CuttingProxy, throug
 def test_more_output_than_the_server_retains_is_told_as_a_gap(
     proxy: CuttingProxy, through: ExecServerClient, tmp_path: Path
 ) -> None:
-    done = tmp_path / "done"
-    script = f"read go; head -c {3 * MIB} /dev/zero; : > {shlex.quote(str(done))}; exit 3"
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    marks = [shlex.quote(str(each)) for each in (begun, done)]
+    script = f"read go; : > {marks[0]}; head -c {3 * MIB} /dev/zero; : > {marks[1]}; exit 3"
     process = through.start(["sh", "-c", script], pipe_stdin=True)
     through.start(["true"]).wait(10)
     process.write(b"")
     proxy.open_for_new = False
     proxy.swallow = True
     starter = gevent.spawn(process.write, b"go\n")
-    gevent.sleep(0.05)
+    wait_until(begun.exists, pause=gevent.sleep)  # cut earlier, it would not get its input
     proxy.cut()
-    wait_until(done.exists, 20, pause=gevent.sleep)
+    wait_until(done.exists, pause=gevent.sleep)
     proxy.open_for_new = True
     starter.get(timeout=20)
     data, gaps = b"", []

@@ -23,7 +23,7 @@ OPTIONS = ExecServerClientConnectOptions()
 
 
 def open_transport(
-    url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 5.0
+    url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 20.0
 ) -> WebSocketTransport:
     return WebSocketTransport.connect(url, options, timeout)
 

@@ -26,7 +26,7 @@ OPTIONS = ExecServerClientConnectOptions()
 
 
 def open_transport(
-    url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 5.0
+    url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 20.0
 ) -> WebSocketTransport:
     return WebSocketTransport.connect(url, options, timeout)
 
@@ -268,7 +268,7 @@ class TestOnTheWire:
             sender = gevent.spawn(send_until_closed, transport)
             gevent.sleep(0.05)
             assert not sender.ready()
-            with gevent.Timeout(5):
+            with gevent.Timeout(20):
                 transport.close()
                 assert sender.get() == "closed"
             leave.set()

@@ -161,11 +161,11 @@ def test_a_call_that_makes_up_hosts_does_not_ask_for_ever(
 
 def test_the_time_of_a_call_does_not_run_while_the_user_thinks(calls: Calls, web: Web) -> None:
     def ask(question: Question | HostQuestion) -> Answer:
-        gevent.sleep(1.0)  # the wait is what is tested
+        gevent.sleep(3.5)  # the wait is what is tested
         return Answer.ACCEPT
 
     script = SCRIPT + web.ask()
-    done = calls.run(script, policy=ONLINE, ask=ask, timeout_ms=900, network_rules=rules(web, "review"))
+    done = calls.run(script, policy=ONLINE, ask=ask, timeout_ms=3000, network_rules=rules(web, "review"))
     assert done.output.startswith("HTTP/1.1 200 Here")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _socket
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -34,15 +35,20 @@ def starter() -> Iterator[Spawner]:
 
 
 class Scene:
-    """A shell, and the supervisor's end of its question socket."""
+    """A shell, and the supervisor's end of its question socket.
 
-    def __init__(self, starter: Spawner, command: bytes, limit_ms: int | None) -> None:
+    With `begins` its time does not run before it has said something, however busy the machine is.
+    """
+
+    def __init__(self, starter: Spawner, command: bytes, limit_ms: int | None, begins: bool) -> None:
         near, far = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self.far = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, far.detach())
         near_socket = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, near.detach())
         self.answered = Event()
         self.cancelled = Event()
         self.child: Child = starter.spawn(spec(b"sh", b"-c", command))
+        if begins:
+            assert select.select([fd for _, fd in self.child.outputs], [], [], 20)[0]
         limit_ns = None if limit_ms is None else limit_ms * MS
         self.call = RunningCall(self.child, near_socket, CallTimer(limit_ns, time.monotonic_ns()), self._ask)
 
@@ -59,8 +65,10 @@ class Scene:
 
 
 @contextmanager
-def shell(starter: Spawner, command: bytes, limit_ms: int | None = 10_000) -> Iterator[Scene]:
-    with closing(Scene(starter, command, limit_ms)) as scene:
+def shell(
+    starter: Spawner, command: bytes, limit_ms: int | None = 10_000, begins: bool = False
+) -> Iterator[Scene]:
+    with closing(Scene(starter, command, limit_ms, begins)) as scene:
         yield scene
 
 
@@ -85,7 +93,7 @@ def test_more_output_than_is_kept_holds_nobody_up(starter: Spawner) -> None:
 
 
 def test_time_that_is_up_ends_the_group_and_keeps_the_output(starter: Spawner) -> None:
-    with shell(starter, b"echo begun; sleep 60 & wait", 200) as scene:
+    with shell(starter, b"echo begun; sleep 60 & wait", 200, begins=True) as scene:
         assert scene.wait() is Outcome.TIMED_OUT
         assert scene.child.killed_by == signal.SIGTERM
         assert scene.call.capture.text() == "begun\n"
@@ -93,7 +101,8 @@ def test_time_that_is_up_ends_the_group_and_keeps_the_output(starter: Spawner) -
 
 def test_whoever_does_not_end_on_sigterm_is_killed(starter: Spawner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_ENDING", ((signal.SIGTERM, 0.1), (signal.SIGKILL, 5.0)))
-    with shell(starter, b"trap '' TERM; echo begun; while :; do sleep 0.01; done", 200) as scene:
+    stubborn = b"trap '' TERM; echo begun; while :; do sleep 0.01; done"
+    with shell(starter, stubborn, 200, begins=True) as scene:
         assert scene.wait() is Outcome.TIMED_OUT
         assert scene.child.killed_by == signal.SIGKILL
 
@@ -106,11 +115,11 @@ def test_a_cancelled_call_is_ended(starter: Spawner) -> None:
 
 
 def test_the_clock_stands_while_a_question_is_open(starter: Spawner) -> None:
-    with shell(starter, b"exec sleep 60", 100) as scene:
+    with shell(starter, b"exec sleep 60", 1000) as scene:
         question = records.Question(1, b"/bin/true", [b"true"], b"/")
         scene.far.sendall(records.encode_message(question))
         waiting = gevent.spawn(scene.wait)
-        waiting.join(0.3)
+        waiting.join(1.5)
         assert not waiting.ready()
         scene.answered.set()
         assert waiting.get(timeout=20) is Outcome.TIMED_OUT
@@ -130,10 +139,10 @@ def test_who_holds_an_output_longer_is_not_waited_for(
 
 
 def test_a_shell_that_has_ended_is_not_late_for_what_others_still_write(starter: Spawner) -> None:
-    with shell(starter, b"exec sleep 60", 300) as scene:
+    with shell(starter, b"exec sleep 60", 1000) as scene:
         scene.far.sendall(records.encode_message(records.ShellEnded()))
         waiting = gevent.spawn(scene.wait)
-        waiting.join(0.6)
+        waiting.join(1.5)
         assert not waiting.ready()
         scene.cancelled.set()
         assert waiting.get(timeout=20) is Outcome.CANCELLED

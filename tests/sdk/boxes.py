@@ -14,7 +14,7 @@ from execserver_client.process import Process
 from tests.sdk.fake_server import FakeServer
 from tests.sdk.support import LIMIT_S, run_async
 
-QUICK = ExecServerClientConnectOptions(resume_interval=0.005, resume_window=10.0, close_timeout=5.0)
+QUICK = ExecServerClientConnectOptions(resume_interval=0.005, resume_window=30.0, close_timeout=5.0)
 
 
 def box_of(url: str, options: ExecServerClientConnectOptions = QUICK) -> Box:

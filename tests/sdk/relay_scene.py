@@ -40,7 +40,7 @@ class RelayScene:
             url=self.url,
             environment_id=ENVIRONMENT,
             token=token or self.token,
-            options=ExecServerClientConnectOptions(connect_timeout=5.0),
+            options=ExecServerClientConnectOptions(connect_timeout=20.0),
         )
 
     @property

@@ -12,7 +12,7 @@ from tests.support.leaks import snapshot
 T = TypeVar("T")
 
 LIMIT_S = 45.0
-_SETTLE_S = 5.0
+_SETTLE_S = 20.0
 
 
 def run_async(work: Coroutine[object, object, T], limit: float = LIMIT_S) -> T:

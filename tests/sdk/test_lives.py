@@ -69,6 +69,14 @@ async def _settled(box: Box) -> None:
         await asyncio.sleep(0)
 
 
+async def _nobody_else_runs() -> None:
+    async def is_alone() -> bool:
+        return len(asyncio.all_tasks()) == 1
+
+    await until(is_alone)
+    await asyncio.sleep(0.01)
+
+
 async def completed(box: Box) -> None:
     assert (await box.run(["echo", "x"], input="y")).ok
 
@@ -126,6 +134,6 @@ def test_a_box(url: str) -> None:
         assert_freed(
             lambda _: runner.run(live()),
             LIVES,
-            settle=lambda: runner.run(asyncio.sleep(0.01)),
+            settle=lambda: runner.run(_nobody_else_runs()),
             foreign=ASYNCIO_ITSELF,
         )

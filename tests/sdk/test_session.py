@@ -30,7 +30,7 @@ from execserver_client._session import Session
 from tests.sdk.fake_server import SESSION, FakeServer, Refusal
 from tests.sdk.support import run_async
 
-QUICK = ExecServerClientConnectOptions(resume_interval=0.001, resume_window=5.0)
+QUICK = ExecServerClientConnectOptions(resume_interval=0.001, resume_window=30.0)
 
 
 class Owner:

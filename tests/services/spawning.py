@@ -58,7 +58,7 @@ class Running:
         self.codes.append(code)
         self._ended.set()
 
-    def exit_code(self, timeout: float = 10.0) -> int:
+    def exit_code(self, timeout: float = 20.0) -> int:
         """Wait for the exit and return its code."""
         assert self._ended.wait(timeout), f"process {self.child.pid} did not exit in {timeout} s"
         (code,) = self.codes
@@ -121,7 +121,7 @@ def stopped(pid: int) -> Iterator[None]:
             pass
 
 
-def wait_gone(pid: int, timeout: float = 10.0) -> None:
+def wait_gone(pid: int, timeout: float = 20.0) -> None:
     """Wait until a process has ended; a zombie has."""
 
     def gone() -> bool:

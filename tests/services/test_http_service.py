@@ -13,6 +13,7 @@ from execserver.protocol.errors import InternalError, InvalidParams
 from tests.support.http_peer import OK, Caller, Peer, Script, answering, drip, params, serving, silent
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+BRIEF_MS = 2_000  # enough for what a server says at once, also on a busy machine
 
 
 def redirect(location: str, status: int = 302) -> Script:
@@ -187,24 +188,27 @@ def test_no_time_at_all_asks_nobody() -> None:
 
 def test_time_runs_out_in_a_buffered_body() -> None:
     with serving(drip) as server, pytest.raises(InternalError) as caught:
-        Caller().ask(server.url, timeout_ms=300)
+        Caller().ask(server.url, timeout_ms=BRIEF_MS)
     assert caught.value.message == "failed to read http/request response body: error decoding response body"
 
 
 def test_time_runs_out_in_a_streamed_body() -> None:
     with serving(drip) as server:
-        assert Caller().stream_all(server.url, timeout_ms=300) == (b"abc", "error decoding response body")
+        assert Caller().stream_all(server.url, timeout_ms=BRIEF_MS) == (
+            b"abc",
+            "error decoding response body",
+        )
 
 
 def test_time_runs_over_redirects_as_a_whole() -> None:
     def slow(peer: Peer) -> None:
         peer.read_request()
-        gevent.sleep(0.1)  # the point: each answer in time, all of them not
+        gevent.sleep(0.3)  # the point: each answer in time, all of them not
         peer.send(b"HTTP/1.1 302 X\r\nlocation: /\r\ncontent-length: 0\r\n\r\n")
 
     with serving(slow) as server:
         with pytest.raises(InternalError, match="error sending request for url"):
-            Caller().ask(server.url, timeout_ms=500)
+            Caller().ask(server.url, timeout_ms=BRIEF_MS)
         assert 1 < len(server.requests) < 11
 
 

@@ -138,16 +138,28 @@ def test_an_eager_call_that_is_not_answered_at_once_waits_like_any(played: Playe
     assert (type(reply), fd) == (records.Done, None)
 
 
-def test_signs_of_progress_are_waited_over(make: Callable[..., Played]) -> None:
-    played = make(0.8)
+def test_with_every_sign_of_progress_the_time_begins_anew(
+    make: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+
+    class Counted(gevent.Timeout):
+        def __init__(self, seconds: float, exception: type[BaseException]) -> None:
+            times.append(seconds)
+            super().__init__(seconds, exception)
+
+    played = make(20.5)
+    monkeypatch.setattr(gevent, "Timeout", Counted)
     call = played.call(records.REMOVE)
-    for _ in range(3):
-        gevent.sleep(0.3)
+    for number in range(3):
+        assert times == [20.5] * (number + 1)
         played.say(records.encode_reply(records.Progress(7)))
+        turns()
     played.say(done(opened=False))
     answer = result(call)
     assert isinstance(answer, tuple)
     assert isinstance(answer[0], records.Done)
+    assert times == [20.5] * 4
 
 
 def test_a_silent_worker_is_killed_and_the_call_answered(make: Callable[..., Played]) -> None:

@@ -24,7 +24,7 @@ from tests.support.server_process import Flavour, ServerProcess
 from tests.support.waiting import wait_until
 
 _FILE_VARIABLE = "COUNTED_SERVER_FILE"
-_SETTLE_S = 5.0
+_SETTLE_S = 20.0
 
 
 class Left(NamedTuple):

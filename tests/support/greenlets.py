@@ -35,7 +35,7 @@ def the_hub_settles() -> Iterator[None]:
     before = snapshot()
     yield
     try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
+        wait_until(lambda: not snapshot().leaked_since(before), 10.0, pause=gevent.sleep)
     except AssertionError:
         pass  # the fixture for all tests reports what is left
 

@@ -34,7 +34,7 @@ def is_over(pid: int) -> bool:
     return state(pid) in (GONE, ZOMBIE)
 
 
-def wait_over(pid: int, timeout: float = 10.0) -> None:
+def wait_over(pid: int, timeout: float = 20.0) -> None:
     """Wait until a process has ended."""
     wait_until(lambda: is_over(pid), timeout)
 

@@ -99,7 +99,7 @@ class RemoteScene:
                 url=_http(self.harness_way.url),
                 environment_id=ENVIRONMENT,
                 token=self.token,
-                options=ExecServerClientConnectOptions(connect_timeout=5.0),
+                options=ExecServerClientConnectOptions(connect_timeout=20.0),
             )
         )
 

@@ -135,7 +135,7 @@ def the_hub_settles() -> Iterator[None]:
     before = snapshot().descriptors.keys()
     yield
     try:
-        wait_until(lambda: snapshot().descriptors.keys() <= before, 2.0, pause=gevent.sleep)
+        wait_until(lambda: snapshot().descriptors.keys() <= before, 10.0, pause=gevent.sleep)
     except AssertionError:
         pass  # the fixture for all tests reports what is left
 

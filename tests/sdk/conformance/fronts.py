@@ -168,7 +168,7 @@ class GeventFront:
         self._client.close()
         self._place.cut()  # what the proxy still carries
         try:
-            wait_until(lambda: not snapshot().leaked_since(self._before), 2.0, pause=gevent.sleep)
+            wait_until(lambda: not snapshot().leaked_since(self._before), 10.0, pause=gevent.sleep)
         except AssertionError:
             pass  # the fixture for all tests reports what is left
 

@@ -30,7 +30,7 @@ SHORT: dict[str, object] = {
     "keepalive_probes": 2,
     "tcp_user_timeout_s": 2.0,
 }
-SHORT_S = 10.0
+SHORT_S = 20.0
 pytestmark = [
     pytest.mark.skipif(WHY_NOT != "", reason=WHY_NOT),
     pytest.mark.ours_only("there the session stays taken until the kernel gives up"),

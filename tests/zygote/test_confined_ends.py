@@ -133,7 +133,7 @@ def test_a_killed_zygote_takes_everything_inside_with_it(zygote: ConfinedZygote,
     inside = [started.pid, *escaped(started.pid)]
     os.kill(zygote.pid, signal.SIGKILL)
     zygote.reap()
-    wait_until(lambda: not any(_alive(pid) for pid in inside), 5)
+    wait_until(lambda: not any(_alive(pid) for pid in inside))
 
 
 def _alive(pid: int) -> bool:

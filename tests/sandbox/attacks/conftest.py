@@ -21,7 +21,7 @@ from tests.support.source import ROOT
 from tests.support.ways import PLAYED, VIEWS, Way, require, server_flavour
 
 FOLDER = "tests/sandbox/attacks/"
-GONE_S = 2 if LONG else 10  # within which nothing is left of a sandbox; short runs share the machine
+GONE_S = 2 if LONG else 20  # within which nothing is left of a sandbox; short runs share the machine
 FEW = tuple(way for way in PLAYED if way.name in ("native-user", "bubblewrap-root", "landlock-user"))
 LANDLOCK = tuple(way for way in PLAYED if way.back_end == confinement.LANDLOCK)
 _outcomes: dict[str, set[str]] = defaultdict(set)

@@ -110,7 +110,7 @@ def test_a_fifo_hangs_no_file_call(place: Place) -> None:
     assert isinstance(files.write(place.ws / "fifo"), tuple)
     assert isinstance(files.copy(place.ws / "f", place.ws / "fifo"), tuple)
     assert isinstance(files.read(place.ws / "fifo"), tuple)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 20
 
 
 def test_a_narrow_policy_runs_processes_without_naming_the_servers_folder(place: Place) -> None:

@@ -130,6 +130,7 @@ def await_spare(zygote: int) -> None:
     wait_until(is_so, pause=gevent.sleep)
 
 
+@pytest.mark.timeout(900 if LONG else 180)
 def test_many_calls_leave_nothing_behind() -> None:
     with starter() as spawner:
         calls = Calls(spawner, Path("/"))  # every sandbox has it, and temporary folders in /dev are in none

@@ -18,7 +18,7 @@ from execserver.rules.policy import ALLOW, HostExecutable, Policy, Rule
 from tests.support.source import ROOT
 
 GOOD = Source("/good.rules", 'prefix_rule(["a"])')
-SHORT_S = 0.3
+SHORT_S = 3.0  # the file before is done by then on a busy machine, too
 LOOPS = """
 for a in range(1000):
     for b in range(100000):
@@ -58,7 +58,7 @@ def test_the_first_broken_file_is_named() -> None:
 
 def test_endless_work_ends() -> None:
     error = refused([GOOD, Source("/slow.rules", LOOPS)], SHORT_S)
-    assert (error.path, str(error)) == ("/slow.rules", "its evaluation takes longer than 0.3 s")
+    assert (error.path, str(error)) == ("/slow.rules", "its evaluation takes longer than 3 s")
 
 
 @pytest.mark.parametrize("name", FATAL)

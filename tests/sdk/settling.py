@@ -18,6 +18,12 @@ async def until(ready: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def until_alone() -> None:
+    """Return once no other task of the event loop is left, and what the last of them has closed is."""
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+    await asyncio.sleep(0.05)
+
+
 async def until_equal(ask: Callable[[], Awaitable[T]], wanted: T) -> None:
     """Ask until the answer is the wanted one; fail after 20 seconds."""
     async with asyncio.timeout(SOON):

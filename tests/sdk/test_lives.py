@@ -14,6 +14,7 @@ from execserver_client.box import Box
 from execserver_client.errors import CommandFailed, CommandTimeout, OutputGap, OutputTooLarge
 from tests.conftest import LONG
 from tests.sdk.boxes import QUICK, box_of, until
+from tests.sdk.settling import until_alone
 from tests.support.lives import assert_freed
 
 LIVES = 1000 if LONG else 30
@@ -67,14 +68,6 @@ async def _settled(box: Box) -> None:
     await until(is_over)
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-async def _nobody_else_runs() -> None:
-    async def is_alone() -> bool:
-        return len(asyncio.all_tasks()) == 1
-
-    await until(is_alone)
-    await asyncio.sleep(0.01)
 
 
 async def completed(box: Box) -> None:
@@ -134,6 +127,6 @@ def test_a_box(url: str) -> None:
         assert_freed(
             lambda _: runner.run(live()),
             LIVES,
-            settle=lambda: runner.run(_nobody_else_runs()),
+            settle=lambda: runner.run(until_alone()),
             foreign=ASYNCIO_ITSELF,
         )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from execserver_client.connecting import connect
 from tests.conftest import LONG
 from tests.sdk.relay_scene import RelayScene, until
+from tests.sdk.settling import until_alone
 from tests.support.lives import explained, left_by
 
 LIVES = 300 if LONG else 4
@@ -22,12 +25,13 @@ async def lived(scene: RelayScene, *, loses: bool) -> None:
     scene.way.cut()
 
 
+@pytest.mark.timeout(900 if LONG else 180)
 def test_a_box_with_and_without_a_loss_is_freed_with_its_end(relay_scene: RelayScene) -> None:
     with asyncio.Runner() as runner:
         left = left_by(
             lambda number: runner.run(lived(relay_scene, loses=number % 2 == 1)),
             LIVES,
-            settle=lambda: runner.run(asyncio.sleep(0.05)),
+            settle=lambda: runner.run(until_alone()),
         )
         # Of others there are the proxy's threads, and asyncio's own sockets.
         assert left.ours == {}, explained(left.ours)

@@ -92,7 +92,7 @@ class TestStart:
         with pytest.raises(InvalidRequestError, match="already exists"):
             client.start(["a"], process_id="p")
         say(fake, 1, b"x")
-        assert process.next_event(5) == Output(1, "stdout", b"x")
+        assert process.next_event(20) == Output(1, "stdout", b"x")
         assert fake.asked("process/terminate") == []
 
     def test_notifications_may_overtake_the_answer(self, client: ExecServerClient, fake: FakeServer) -> None:
@@ -151,7 +151,7 @@ class TestEvents:
         fake.current.push("process/output", **output("unknown", 1, b"z"))
         fake.current.push("some/newNotification", x=1)
         say(fake, 1, b"a")
-        assert process.next_event(5) == Output(1, "stdout", b"a")
+        assert process.next_event(20) == Output(1, "stdout", b"a")
 
     def test_waiting_for_an_event_can_be_limited(self, process: RemoteProcess) -> None:
         with pytest.raises(WaitTimeout):
@@ -377,7 +377,7 @@ class TestUnreadOutput:
         end(fake, 101)
         assert process.wait(20) == 0
         with pytest.raises(OutputGap) as caught:
-            process.next_event(5)
+            process.next_event(20)
         assert caught.value.first_seq == 1
         assert caught.value.lost_bytes == caught.value.last_seq * 1000
         rest = [event.seq for event in process]

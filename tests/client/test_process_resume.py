@@ -24,10 +24,10 @@ class TestAfterALoss:
     ) -> None:
         fake.answers["process/read"] = lambda params: read_answer([(2, b"b"), (3, b"c")], 4)
         say(fake, 1, b"a")
-        assert process.next_event(5) == Output(1, "stdout", b"a")
+        assert process.next_event(20) == Output(1, "stdout", b"a")
         drop(fake)
-        assert process.next_event(5) == Output(2, "stdout", b"b")
-        assert process.next_event(5) == Output(3, "stdout", b"c")
+        assert process.next_event(20) == Output(2, "stdout", b"b")
+        assert process.next_event(20) == Output(3, "stdout", b"c")
         assert fake.asked("process/read")[0].params == {
             "processId": "p",
             "afterSeq": 1,
@@ -60,11 +60,11 @@ class TestAfterALoss:
         say(fake, 1, b"a")
         gevent.sleep(0.01)
         drop(fake)
-        assert process.next_event(5) == Output(1, "stdout", b"a")
+        assert process.next_event(20) == Output(1, "stdout", b"a")
         with pytest.raises(OutputGap) as caught:
-            process.next_event(5)
+            process.next_event(20)
         assert (caught.value.first_seq, caught.value.last_seq, caught.value.lost_bytes) == (2, 8, None)
-        assert process.next_event(5) == Output(9, "stdout", b"z")
+        assert process.next_event(20) == Output(9, "stdout", b"z")
 
     def test_a_second_loss_before_the_answer_loses_nothing(
         self, process: RemoteProcess, fake: FakeServer
@@ -89,9 +89,9 @@ class TestAfterALoss:
         say(fake, 1, b"a")
         gevent.sleep(0.01)
         drop(fake)
-        assert process.next_event(5) == Output(1, "stdout", b"a")
+        assert process.next_event(20) == Output(1, "stdout", b"a")
         with pytest.raises(InvalidRequestError, match="unknown process id p"):
-            process.next_event(5)
+            process.next_event(20)
         with pytest.raises(InvalidRequestError, match="unknown process id p"):
             process.wait(20)
 
@@ -131,8 +131,8 @@ class TestAttach:
         fake.answers["process/read"] = lambda params: read_answer([(1, b"a")], 2)
         process = client.attach_process("p")
         say(fake, 2, b"b")
-        assert process.next_event(5) == Output(1, "stdout", b"a")
-        assert process.next_event(5) == Output(2, "stdout", b"b")
+        assert process.next_event(20) == Output(1, "stdout", b"a")
+        assert process.next_event(20) == Output(2, "stdout", b"b")
 
     def test_an_unknown_process_is_an_error(self, client: ExecServerClient, fake: FakeServer) -> None:
         def forget(params: object) -> object:

@@ -78,7 +78,7 @@ def test_output_that_was_on_its_way_is_asked_for_again(
     process = through.start(
         ["sh", "-c", f"echo ready; read go; {COUNT}; : > {shlex.quote(str(done))}"], pipe_stdin=True
     )
-    assert process.next_event(10) == Output(1, "stdout", b"ready\n")
+    assert process.next_event(20) == Output(1, "stdout", b"ready\n")
     writer = gevent.spawn(process.write, b"go\n")
     gevent.sleep(0)
     proxy.swallow = True
@@ -156,7 +156,7 @@ def test_more_output_than_the_server_retains_is_told_as_a_gap(
     marks = [shlex.quote(str(each)) for each in (begun, done)]
     script = f"read go; : > {marks[0]}; head -c {3 * MIB} /dev/zero; : > {marks[1]}; exit 3"
     process = through.start(["sh", "-c", script], pipe_stdin=True)
-    through.start(["true"]).wait(10)
+    through.start(["true"]).wait(20)
     process.write(b"")
     proxy.open_for_new = False
     proxy.swallow = True
@@ -217,13 +217,13 @@ def test_an_open_file_is_lost_with_its_connection(
 def test_another_client_takes_a_session_over_with_its_processes(server: ServerProcess) -> None:
     first = ExecServerClient.connect(server.url, OPTIONS)
     process = first.start(["sh", "-c", "echo hello; read line; echo got $line"], pipe_stdin=True)
-    assert process.next_event(10) == Output(1, "stdout", b"hello\n")
+    assert process.next_event(20) == Output(1, "stdout", b"hello\n")
     first.detach()
     options = OPTIONS.replace(resume_session_id=first.session_id)
     with ExecServerClient.connect(server.url, options) as second:
         assert second.session_id == first.session_id
         attached = second.attach_process(process.process_id)
-        assert attached.next_event(10) == Output(1, "stdout", b"hello\n")
+        assert attached.next_event(20) == Output(1, "stdout", b"hello\n")
         attached.write(b"it\n")
         assert lines_from(attached) == b"got it\n"
         assert attached.wait() == 0

@@ -90,7 +90,7 @@ def test_a_read_that_waits_in_vain_comes_back_empty_in_time(peer: WsPeer) -> Non
     start(peer, "p", ["sleep", "100"])
     begun = time.monotonic()
     result = read(peer, "p", waitMs=200)
-    assert 0.19 <= time.monotonic() - begun < 10
+    assert 0.19 <= time.monotonic() - begun < 20
     assert (result["chunks"], result["nextSeq"], result["exited"]) == ([], 1, False)
     assert terminate(peer, "p")
 

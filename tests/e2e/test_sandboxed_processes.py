@@ -268,7 +268,7 @@ def test_the_guess_is_told_with_the_exit_too(place: Place) -> None:
     place.peer.call("process/read", {"processId": "p1", "waitMs": 5000, "afterSeq": 1})
     exited = [m for m in place.peer.kept if m.get("method") == "process/exited"]
     while not exited:
-        message = place.peer.receive(10)
+        message = place.peer.receive(20)
         assert message is not None
         exited = [message] if message.get("method") == "process/exited" else []
     assert exited[0]["params"]["sandboxDenied"] is True

@@ -154,7 +154,7 @@ def test_what_nobody_asked_can_be_withdrawn(scene: Scene) -> None:
 
 def test_the_end_of_the_shell_is_passed_on_and_hanging_up_is_heard(scene: Scene) -> None:
     scene.far.sendall(records.encode_message(records.ShellEnded()))
-    assert scene.shell_ended.wait(10)
+    assert scene.shell_ended.wait(20)
     scene.questions.hang_up()
     assert scene.far.recv(1) == b""
 

@@ -123,7 +123,7 @@ class FakeServer:
 
     async def wait_for(self, method: str, count: int = 1) -> Request:
         """Wait for the `count`-th request for a method and return it."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(self.asked(method)) < count:
                 self._something.clear()
                 await self._something.wait()

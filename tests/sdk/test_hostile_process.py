@@ -54,7 +54,7 @@ def test_what_is_no_event_ends_the_connection_and_the_process_goes_on_with_the_n
     async def _(process: Process, fake: FakeServer) -> None:
         fake.answers["process/read"] = lambda params: read_answer([(1, b"a")], 2)
         fake.current.push("process/output", processId="p", **params)
-        assert await process.next_event(5) == Output(1, "stdout", b"a")
+        assert await process.next_event(20) == Output(1, "stdout", b"a")
         assert len(fake.carriers) == 2
 
 
@@ -69,9 +69,9 @@ def test_a_catch_up_that_makes_no_sense_fails_that_process_only(answer: object) 
                 answer if params["processId"] == "p" else read_answer([(1, b"a")], 2)
             )
             await drop(fake)
-            assert await good.next_event(5) == Output(1, "stdout", b"a")
+            assert await good.next_event(20) == Output(1, "stdout", b"a")
             with pytest.raises(ProtocolViolation):
-                await bad.next_event(5)
+                await bad.next_event(20)
             with pytest.raises(ProtocolViolation):
                 await bad.wait(20)
 

@@ -68,7 +68,7 @@ class TestEvents:
             with pytest.raises(WaitTimeout):
                 await process.wait(-1)
             say(fake, 1, b"a")
-            assert await process.next_event(5) == Output(1, "stdout", b"a")
+            assert await process.next_event(20) == Output(1, "stdout", b"a")
 
     def test_a_cancelled_step_takes_nothing(self) -> None:
         @with_process
@@ -150,9 +150,9 @@ class TestAfterALoss:
         async def _(process: Process, fake: FakeServer) -> None:
             fake.answers["process/read"] = lambda params: read_answer([(2, b"b"), (3, b"c")], 4)
             say(fake, 1, b"a")
-            assert await process.next_event(5) == Output(1, "stdout", b"a")
+            assert await process.next_event(20) == Output(1, "stdout", b"a")
             await drop(fake)
-            assert [await process.next_event(5) for _ in range(2)] == [
+            assert [await process.next_event(20) for _ in range(2)] == [
                 Output(2, "stdout", b"b"),
                 Output(3, "stdout", b"c"),
             ]
@@ -164,11 +164,11 @@ class TestAfterALoss:
             fake.answers["process/read"] = lambda params: read_answer([(9, b"z")], 10)
             say(fake, 1, b"a")
             await drop(fake)
-            assert await process.next_event(5) == Output(1, "stdout", b"a")
+            assert await process.next_event(20) == Output(1, "stdout", b"a")
             with pytest.raises(OutputGap) as gap:
-                await process.next_event(5)
+                await process.next_event(20)
             assert (gap.value.first_seq, gap.value.last_seq) == (2, 8)
-            assert await process.next_event(5) == Output(9, "stdout", b"z")
+            assert await process.next_event(20) == Output(9, "stdout", b"z")
 
     def test_an_end_that_was_missed_is_made_up_for(self) -> None:
         @with_process
@@ -199,12 +199,12 @@ class TestAfterALoss:
             async with fake_box(fake, QUICK.replace(resume_window=0.02)) as box:
                 process = await box.start(["cat"], process_id="p")
                 say(fake, 1, b"a")
-                assert await process.next_event(5) == Output(1, "stdout", b"a")
+                assert await process.next_event(20) == Output(1, "stdout", b"a")
                 fake.unreachable = True
                 fake.current.drop()
                 for _ in range(2):
                     with pytest.raises(ResumeFailed):
-                        await process.next_event(5)
+                        await process.next_event(20)
                 with pytest.raises(ResumeFailed):
                     await process.wait(20)
 

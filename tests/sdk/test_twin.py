@@ -122,7 +122,7 @@ def test_callbacks_are_called(counter: Counter) -> None:
         seen.set()
 
     counter.on_change(listening)
-    assert seen.wait(10)
+    assert seen.wait(20)
     assert told == [5]
 
 

@@ -26,6 +26,7 @@ from tests.services.spawning import (
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
+HASTE_S = 0.3
 
 
 @pytest.fixture
@@ -38,6 +39,14 @@ def refusal(by: Spawner, what: SpawnSpec) -> str:
     with pytest.raises(InternalError) as caught:
         by.spawn(what)
     return caught.value.message
+
+
+def hasty_refusal(by: Spawner, what: SpawnSpec) -> str:
+    """The same for a start that hangs and is soon given up; others have the time of a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by, "_spawn_timeout_s", HASTE_S)
+        patch.setattr(by, "_patience_s", HASTE_S)
+        return refusal(by, what)
 
 
 def test_a_killed_zygote_takes_its_children_with_it(own_spawner: Spawner) -> None:
@@ -79,10 +88,10 @@ def test_own_processes_of_the_server_survive_the_zygotes_death(own_spawner: Spaw
 def test_a_zygote_that_ends_in_order_costs_no_stranger_its_life() -> None:
     """Orphans of others become children of the first process of a container, and live on."""
     stranger = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setsid=True)
-    with spawner(spawn_timeout_s=0.5) as by:
+    with spawner() as by:
         (first,) = [pid for pid in zygotes() if pid != stranger]
         with stopped(first):
-            assert "timed out" in refusal(by, spec(b"true"))
+            assert "timed out" in hasty_refusal(by, spec(b"true"))
         wait_until(lambda: first not in own_children(), pause=gevent.sleep)
         assert os.waitpid(stranger, os.WNOHANG) == (0, 0)
         os.kill(stranger, signal.SIGKILL)
@@ -90,12 +99,12 @@ def test_a_zygote_that_ends_in_order_costs_no_stranger_its_life() -> None:
 
 
 def test_a_start_that_hangs_is_an_error_in_time_and_starts_nothing_later(tmp_path: Path) -> None:
-    with spawner(spawn_timeout_s=0.3) as by, running(by, b"sleep", b"60") as earlier:
+    with spawner() as by, running(by, b"sleep", b"60") as earlier:
         first = only_zygote()
         with stopped(first):
             begin = time.monotonic()
             late = spec(b"touch", b"late", cwd=os.fsencode(tmp_path))
-            assert refusal(by, late) == (
+            assert hasty_refusal(by, late) == (
                 "process start timed out after 0.3 s (the program or its folder does not answer)"
             )
             assert time.monotonic() - begin < 20
@@ -111,11 +120,11 @@ def test_a_start_that_hangs_is_an_error_in_time_and_starts_nothing_later(tmp_pat
 
 
 def test_children_of_a_hanging_zygote_are_signalled_and_their_exit_is_seen() -> None:
-    with spawner(spawn_timeout_s=0.3) as by:
+    with spawner() as by:
         code = b"trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"
         with running(by, b"sh", b"-c", code) as process, stopped(only_zygote()):
             process.read_some("stdout")
-            assert "timed out" in refusal(by, spec(b"true"))
+            assert "timed out" in hasty_refusal(by, spec(b"true"))
             assert process.child.signal(signal.SIGTERM)
             assert process.exit_code() == 7
 
@@ -157,7 +166,7 @@ def test_a_slow_start_succeeds_and_its_zygote_is_used_again(own_spawner: Spawner
 
 
 def test_no_more_than_four_zygotes_hang() -> None:
-    with spawner(spawn_timeout_s=0.5) as by:
+    with spawner() as by:
         held: list[int] = []
         try:
             for _ in range(4):
@@ -165,7 +174,7 @@ def test_no_more_than_four_zygotes_hang() -> None:
                     process.exit_code()
                 held.append(next(pid for pid in zygotes() if pid not in held))
                 os.kill(held[-1], signal.SIGSTOP)
-                assert "timed out" in refusal(by, spec(b"true"))
+                assert "timed out" in hasty_refusal(by, spec(b"true"))
             message = "process start refused: 4 earlier starts hang (their folders do not answer)"
             assert refusal(by, spec(b"true")) == message
             assert len(zygotes()) == 4

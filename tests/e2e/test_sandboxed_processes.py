@@ -291,7 +291,7 @@ def test_a_terminal_takes_input_and_the_interrupt(place: Place) -> None:
     peer = place.peer
 
     def until(needle: bytes) -> None:
-        text, after, end = b"", 0, time.monotonic() + 10
+        text, after, end = b"", 0, time.monotonic() + 20
         while needle not in text:
             assert time.monotonic() < end, text
             page = peer.call("process/read", {"processId": name, "afterSeq": after, "waitMs": 1000})
@@ -311,7 +311,7 @@ def test_terminate_kills_everything_inside(place: Place) -> None:
     name = place.begin(script, read_only(place.ws))
     place.peer.call("process/read", {"processId": name, "waitMs": 10000})
     assert place.peer.call("process/terminate", {"processId": name}) == {"running": True}
-    end = time.monotonic() + 10
+    end = time.monotonic() + 20
     while not place.read()["closed"]:
         assert time.monotonic() < end
     assert sleeping(seconds) == []
@@ -324,7 +324,7 @@ def test_an_interrupt_reaches_the_command(place: Place) -> None:
     )
     place.peer.call("process/read", {"processId": name, "waitMs": 10000})
     place.peer.call("process/signal", {"processId": name, "signal": "interrupt"})
-    end = time.monotonic() + 10
+    end = time.monotonic() + 20
     while not (page := place.read())["closed"]:
         assert time.monotonic() < end
     assert page["exitCode"] == 3

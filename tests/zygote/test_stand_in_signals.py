@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import signal
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.stand_in.code import CODES
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import FULL_ACCESS, PLACES, Shell, Supervised, allow
@@ -19,6 +23,7 @@ from tests.zygote.test_stand_ins import script
 pytestmark = pytest.mark.skipif(platform.machine() not in CODES, reason="there is no code for this CPU")
 
 BASH, SLEEP = allow("bash"), allow("sleep")
+START = Outside.start
 # Of the signals that a process can catch: not those by which Bash itself cannot be told.
 CAUGHT = [
     "HUP",
@@ -70,6 +75,45 @@ def state_of(pid: int) -> str:
 
 def _has_lines(shell: Shell, count: int) -> Callable[[], bool]:
     return lambda: len(shell.out.splitlines()) == count
+
+
+def late(*words: Any) -> int:
+    """Start a program, and have no turn for a while."""
+    program = START(*words)
+    time.sleep(0.5)
+    return program
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_signal_that_comes_before_the_supervisor_has_its_turn_is_the_programs(
+    user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """On a busy machine the program may have said that it is ready long before its caller stands for it."""
+    monkeypatch.setattr(Outside, "start", late)
+    ready = tmp_path / "ready"
+    program = f"trap 'exit 7' TERM; echo > {ready}; while :; do sleep 0.02; done"
+    # The shell executes nothing meanwhile: that would wait for the supervisor.
+    words = f'bash -c "{program}" & until [ -e {ready} ]; do :; done; kill $!; wait $!; echo $?'
+    with Supervised(user, folder=os.fsencode(tmp_path)) as zygote:
+        assert zygote.call(words, BASH, place=place)[:2] == (0, "7\n")
+
+
+def test_a_program_that_cannot_be_started_is_one_after_its_caller_is_traced_too(
+    user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*words: object) -> int:
+        raise OSError(errno.ENOEXEC, "refused")
+
+    monkeypatch.setattr(Outside, "start", refuse)
+    code = """
+    for _ in range(20):
+        try:
+            subprocess.run(["/bin/sleep", "0"])
+        except OSError as error:
+            print(error.errno, end=" ")
+    """
+    with Supervised(user, folder=os.fsencode(tmp_path)) as zygote:
+        assert zygote.call(script(code), SLEEP) == (0, f"{errno.ENOEXEC} " * 20, "")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -303,6 +303,7 @@ class ExecBroker:
             means.env = self._environment.of(means.env)
             # From our copy of path and arguments, which was judged and shown.  The caller's memory may say
             # something else by now.
+            held.caller.starting()
             held.pid = self._outside.start(execution.file, _argv_outside(execution), means)
         except OSError as error:
             self._release(held)

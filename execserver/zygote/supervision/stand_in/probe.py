@@ -96,6 +96,8 @@ def _try(kernel: Kernel) -> None:
     if one is None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
     trial.one = one
+    if listener.holds:
+        one.halt()
     _follow(pid, one, stand_ins, listener, poll)
 
 

@@ -3,7 +3,7 @@
 The thread is traced from the moment its program may run outside:
 
     HALTING    interrupted, and its call answered, so that it stops on its way back.  The program runs by
-               now where only SIGKILL could end the wait before, so nothing else can take the thread away
+               now where only SIGKILL ends the wait of a thread that is traced: nothing else takes it away
     HALTED     it stops, and nothing has run yet; from here on only SIGKILL takes it away from us.  Now the
                program is started outside.  If it cannot be, the thread gets the errno, as from its own exec
     WAITING    the program runs, and nobody waits for the exec: if it ends soon, the thread exits as it did
@@ -123,20 +123,22 @@ class StandIn:
         """True once it is traced no more."""
         return self.step == OVER
 
-    def halt(self) -> None:
-        """Stop the thread on its way back from its exec; then `start.ready` is called."""
-        identity = self._seized.notification.id
+    def halt(self, answer: int = _RESTART) -> None:
+        """Stop the thread on its way back from its exec; without a program `start.ready` is called then."""
+        self.since = time.monotonic()
         # First the order to stop, then the answer.  In the other order the thread would run in between; and
         # the order alone does not wake it.
         self._tracing.interrupt(self.tid)
         # If a signal has ended the wait before, the thread stops as well, but elsewhere.
-        self._listener.fail(identity, _RESTART)
+        self._listener.fail(self._seized.notification.id, answer)
 
     def go(self, program: int) -> None:
         """Stand in for a program that has been started outside; HALTING or HALTED only."""
         self._program, self._has_program = program, True
         if self.step == HALTED:
             self._wait()
+        elif self._listener.holds:
+            self.halt()
 
     def _wait(self) -> None:
         self.step = WAITING
@@ -162,8 +164,12 @@ class StandIn:
         self._tracing.to_next_call(self.tid)
 
     def answer(self, number: int) -> None:
-        """Let the thread go on from its exec with an errno; HALTED only."""
-        self._let_go(self._layout.fail(self._registers, number))
+        """Let the thread go on from its exec with an errno; HALTING or HALTED only."""
+        if self.step == HALTED:
+            self._let_go(self._layout.fail(self._registers, number))
+        else:
+            self._status = 0  # nobody has to hear of it any more
+            self.halt(number)
 
     def ask_again(self) -> None:
         """Have the thread make its call once more, as if for the first time; HALTED only."""
@@ -251,18 +257,17 @@ class StandIn:
         else:
             # A signal has ended the call, and nothing was started.  If the thread asks again, it is known.
             self._leave()
-            self._start.interrupted()
+            if self._status is None:
+                self._start.interrupted()
 
     def _found_in_its_exec(self) -> list[int] | None:
         """Return the thread's registers behind its exec; None if it is elsewhere."""
         asked = self._seized.notification
         arguments = asked.arguments[: 4 if asked.at_folder else 3]
-        registers = self._tracing.registers(self.tid)
-        return self._layout.in_call(registers, self._number_of_its_exec(), arguments)
+        return self._layout.in_call(self._tracing.registers(self.tid), self._number_of_its_exec(), arguments)
 
     def _number_of_its_exec(self) -> int:
-        layout = self._layout
-        return layout.execveat if self._seized.notification.at_folder else layout.execve
+        return self._layout.execveat if self._seized.notification.at_folder else self._layout.execve
 
     def _at_call(self) -> None:
         """The thread begins or ends a call, the exec of the stand-in if nobody has meddled."""

@@ -44,7 +44,10 @@ class StandIns:
         return any(one.is_on_its_way for one in self._found.values())
 
     def seize(self, listener: Listener, seized: Seized, start: Start) -> StandIn | None:
-        """Begin to make a thread that waits in its exec a stand-in; None if it cannot be one: it waits on."""
+        """Begin to make a thread that waits in its exec a stand-in; None if it cannot be one: it waits on.
+
+        Where a signal could end its wait it is halted at once, else once `go` is called.
+        """
         tracing, status, tid = self._tracing, seized.status, seized.notification.tid
         # Filters of its own may refuse the exec of the stand-in, or kill the process for it.  Of two threads
         # of a process that execute, the kernel ends one.
@@ -60,8 +63,9 @@ class StandIns:
         one = StandIn(self._loop, tracing, listener, seized, is_awaited, file, start, self._forget)
         self._found[tid] = one
         self._look_later()
-        # If its wait is over by now, it stops elsewhere and is let go.
-        one.halt()
+        if not listener.holds:
+            # If its wait is over by now, it stops elsewhere and is let go.
+            one.halt()
         return one
 
     def has(self, tid: int) -> bool:

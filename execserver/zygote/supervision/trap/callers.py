@@ -157,6 +157,9 @@ class Caller:
         """
         start.ready()
 
+    def starting(self) -> None:
+        """Know that the program is about to start: what signals come from now on are meant for it."""
+
     def replaced(self, program: int) -> None:
         """Take the pid of the program that runs in its place from now on."""
 

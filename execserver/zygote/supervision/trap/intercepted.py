@@ -223,11 +223,14 @@ class Intercepted(Caller):
         if self._stand_in is None:
             start.ready()
 
+    def starting(self) -> None:
+        """Trace the thread, if it is not: a signal without a handler would kill it, wait or not."""
+        if self._stand_in is None and self._listener.holds and self._start is not None:
+            self._seize(self._start)
+
     def replaced(self, program: int) -> None:
         """Let the thread become the stand-in of a program."""
         self._memory.close()  # it has been read
-        if self._stand_in is None and self._listener.holds and self._start is not None:
-            self._seize(self._start)  # while the program begins to run
         if self._stand_in is not None:
             self._stand_in.go(program)
 

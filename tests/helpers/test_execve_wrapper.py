@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
 from tests.helpers.wrapper_process import NO_ANSWER, answered, command, compiled, finish
 from tests.support.wrapper_peer import LIMIT_S, SOCKET_VARIABLE, WrapperPeer, frame
 
 __all__ = ["command", "compiled"]
+pytestmark = pytest.mark.timeout(900 if LONG else 180)  # the first of them compiles a program
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.conftest import LONG
 from tests.helpers.wrapper_process import command, compiled, finish
 from tests.support.wrapper_peer import Session, WrapperPeer
 
 __all__ = ["command", "compiled"]
+pytestmark = pytest.mark.timeout(900 if LONG else 180)  # the first of them compiles a program
 
 
 def test_signals_end_it_as_they_would_end_the_program(command: list[str]) -> None:

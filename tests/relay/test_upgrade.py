@@ -9,6 +9,8 @@ import ssl
 import threading
 from pathlib import Path
 
+import pytest
+
 from execserver.wire.close_codes import GOING_AWAY
 from execserver.wire.relay_frames import (
     RESET_HARNESS_LOST,
@@ -20,12 +22,14 @@ from execserver.wire.relay_frames import (
     decode_frame,
     encode_frame,
 )
+from tests.conftest import LONG
 from tests.support.certificates import make_authority
 from tests.support.relay_process import ENVIRONMENT, WAIT, Peer, RelayProcess, key_object, masked_frame
 from tests.support.upgrades import upgrade, upgraded
 from tests.support.waiting import wait_until
 
 HELLO = Handshake(b"hello")
+pytestmark = pytest.mark.timeout(900 if LONG else 180)  # a busy machine takes some seconds for each upgrade
 
 
 def test_streams_and_registrations_go_on(relay: RelayProcess, token: str) -> None:

@@ -12,6 +12,7 @@ from execserver.sandbox.files import worker_records as records
 from execserver.sandbox.plan import ROOT_READ_ONLY, SandboxPlan
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.records import Started
+from tests.conftest import LONG
 from tests.support.proc import resident_bytes
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import Supervised
@@ -43,6 +44,7 @@ def ask(sock: _socket.socket, request: records.Request) -> records.Reply:
             return reply
 
 
+@pytest.mark.timeout(900 if LONG else 180)  # so many names, on a disk that others use
 def test_the_memory_of_a_large_listing_is_given_back(zygote: Supervised, large_folder: Path) -> None:
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     ours.settimeout(30)

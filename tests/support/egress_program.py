@@ -6,7 +6,7 @@ import re
 import socket
 import sys
 
-ANSWER_S, SILENCE_S, DONE_S = 25.0, 0.8, 0.25
+ANSWER_S, SILENCE_S, DONE_S = 25.0, 2.0, 0.25
 
 
 def addr(variable: str) -> "tuple[str, int]":

@@ -22,7 +22,7 @@ from execserver.services.egress.proxy import EgressProxy
 from execserver.services.egress.service import EgressService
 from execserver.settings import Settings
 
-QUIET_S = 0.3
+QUIET_S = 1.0
 ANSWER_S = 20.0
 PUBLIC = "93.184.216.34"
 HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.folders import plain_place
 from tests.support.leaks import Resources, snapshot
+from tests.support.source import forget_trees
 from tests.support.waiting import wait_until
 
 LONG = os.environ.get("EXECSERVER_LONG") == "1"
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    gc.disable()  # until all tests are collected: they stay, and looking for what does not takes long
     config.addinivalue_line("markers", "keeps_open(reason): the test may leave descriptors or children open")
     config.addinivalue_line("markers", "long: plays only with EXECSERVER_LONG=1")
 
@@ -80,6 +82,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -89,6 +92,7 @@ def what_a_module_leaves_is_kept_out_of_collections() -> Iterator[None]:
     After the long tests of memory these are gigabytes, and a collection takes more than a second.
     """
     yield
+    forget_trees()
     gc.collect()
     gc.freeze()
 

@@ -6,19 +6,10 @@ about how much of a module is tested; this finds the module that nobody thought 
 
 from __future__ import annotations
 
+import functools
+
 from tests.support.source import ROOT, Module, modules
 
-PRODUCT = [
-    module
-    for module in modules("execserver", "helpers", "sdk")
-    if module.path.name != "__init__.py" or len(module.tree.body) > 1
-]
-# The imports of each test file, by its dotted name.
-TESTS = {
-    module.name: {each.module for each in module.imports()}
-    for module in modules("tests")
-    if module.path.name.startswith("test_")
-}
 SDK = ("execserver_client", "execserver_adapters", "pytest_execserver")  # and these in `tests/sdk/`
 TOP = ("execserver", "verbs")  # what is in these packages is tested in `tests/` itself
 
@@ -187,6 +178,25 @@ COVERED_BY: dict[str, str] = {
 }
 
 
+def product() -> list[Module]:
+    """Return the modules that say something."""
+    return [
+        module
+        for module in modules("execserver", "helpers", "sdk")
+        if module.path.name != "__init__.py" or len(module.tree.body) > 1
+    ]
+
+
+@functools.cache
+def imported_by_tests() -> dict[str, set[str]]:
+    """Return the imports of each test file, by its dotted name."""
+    return {
+        module.name: {each.module for each in module.imports()}
+        for module in modules("tests")
+        if module.path.name.startswith("test_")
+    }
+
+
 def layer(module: Module) -> str:
     """Return the folder of tests that mirrors a module's layer: `tests.<layer>.`, or `tests.` itself."""
     package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
@@ -199,8 +209,9 @@ def layer(module: Module) -> str:
 def own_tests(module: Module) -> list[str]:
     """Return the test files that have a module's name, or import it and are of its layer."""
     named = {f"{folder}test_{module.path.stem.lstrip('_')}" for folder in (layer(module), "tests.")}
-    importing = {test for test, imports in TESTS.items() if module.name in imports}
-    return [*(named & TESTS.keys()), *(test for test in importing if test.startswith(layer(module)))]
+    tests = imported_by_tests()
+    importing = {test for test, imports in tests.items() if module.name in imports}
+    return [*(named & tests.keys()), *(test for test in importing if test.startswith(layer(module)))]
 
 
 def listed(module: Module) -> str | None:
@@ -213,15 +224,18 @@ def listed(module: Module) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-ORPHANS = [module for module in PRODUCT if not own_tests(module)]
+@functools.cache
+def orphans() -> list[Module]:
+    """Return the modules without a test file of their own."""
+    return [module for module in product() if not own_tests(module)]
 
 
 def test_every_module_has_a_test_file() -> None:
-    assert [module.name for module in ORPHANS if listed(module) is None] == []
+    assert [module.name for module in orphans() if listed(module) is None] == []
 
 
 def test_every_entry_is_needed() -> None:
-    assert sorted({str(listed(module)) for module in ORPHANS if listed(module)}) == sorted(COVERED_BY)
+    assert sorted({str(listed(module)) for module in orphans() if listed(module)}) == sorted(COVERED_BY)
 
 
 def test_every_entry_names_a_file_of_tests() -> None:

@@ -1,9 +1,15 @@
-"""The project's source as data: its modules and what each of them imports."""
+"""The project's source as data: its modules and what each of them imports.
+
+A syntax tree takes far more room than its text, and whoever holds all of them makes every fork of the tests'
+process dear.  So trees are read when they are asked for, and kept until `forget_trees`.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+import gc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,15 +29,24 @@ class Import(NamedTuple):
 
 
 class Module(NamedTuple):
-    """One file of the product: its dotted name, path and syntax tree."""
+    """One file of the product: its dotted name, path, syntax tree and imports."""
 
     name: str
     path: Path
-    tree: ast.Module
 
-    def imports(self) -> Iterator[Import]:
-        """Yield every import, also those inside functions."""
-        yield from _imports(self.tree, False)
+    @property
+    def tree(self) -> ast.Module:
+        """Its syntax tree, read once until the trees are forgotten."""
+        return _kept_tree(self.path)
+
+    def imports(self) -> Sequence[Import]:
+        """Return every import, also those inside functions."""
+        return _imports_of(self.path)
+
+
+def forget_trees() -> None:
+    """Give back the room of all syntax trees that were read."""
+    _kept_tree.cache_clear()
 
 
 def modules(*packages: str) -> list[Module]:
@@ -41,8 +56,24 @@ def modules(*packages: str) -> list[Module]:
         folder = ROOT / SDK if package == SDK else ROOT
         for path in sorted((ROOT / package).rglob("*.py")):
             name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-            found.append(Module(name, path, ast.parse(path.read_text(), str(path))))
+            found.append(Module(name, path))
     return found
+
+
+@functools.cache
+def _kept_tree(path: Path) -> ast.Module:
+    return _read_tree(path)
+
+
+@functools.cache
+def _imports_of(path: Path) -> Sequence[Import]:
+    return tuple(_imports(_read_tree(path), False))
+
+
+def _read_tree(path: Path) -> ast.Module:
+    tree = ast.parse(path.read_text(), str(path))
+    gc.freeze()  # no collection finds anything in it, and looking takes longer than reading does
+    return tree
 
 
 def _imports(node: ast.AST, optional: bool) -> Iterator[Import]:

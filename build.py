@@ -95,6 +95,8 @@ def test(arguments: list[str]) -> int:
         words = [word for word in arguments if word != "--matrix"]
         return _call([str(prepare(Path(ROOT), "dev").python), "-m", "tests.machines.matrix", *words])
     variables = dict(os.environ)
+    # Each lane, and many a program that it starts, would compile the same thousand modules for itself.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     limit_s = TEST_LIMIT_S
     if "--reference" in arguments:
         variables["EXECSERVER_REFERENCE"] = "1"

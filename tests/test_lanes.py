@@ -45,6 +45,7 @@ def test_the_test_verb_chooses_rounds_and_tests(
     for name in ("EXECSERVER_LONG", "EXECSERVER_REFERENCE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("EXECSERVER_PROGRAM", raising=False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(build, "_built", lambda: ("/dist/x", Environment(Path("/py"), Path("/sp"))))
     monkeypatch.setattr(build, "run_limited", record)
     monkeypatch.setattr(build, "run_in_lanes", record)
@@ -55,6 +56,7 @@ def test_the_test_verb_chooses_rounds_and_tests(
     assert run == ["/py", "-m", "pytest", *command]
     told = {name: environ[name] for name in environ if name.startswith("EXECSERVER_")}
     assert told == {**variables, "EXECSERVER_PROGRAM": "/dist/x"}
+    assert "PYTHONDONTWRITEBYTECODE" not in environ  # what one lane has compiled, the others read
     usual = build.TEST_LIMIT_S
     assert limit_s == usual if not variables else usual < limit_s <= 75 * 60
     assert [run for run, environ, _ in calls if "EXECSERVER_PROGRAM" not in environ] == (
@@ -174,6 +176,11 @@ def test_the_ordinary_user_has_a_closed_home_and_no_rights(
     (project / ".git").mkdir(parents=True)
     (project / "file").write_text("mine")
     (project / "file").chmod(0o600)
+    compiled = Path("__pycache__", "part.cpython-311.pyc")
+    by_pytest = compiled.with_name("test_part.cpython-311-pytest-9.0.pyc")
+    (project / "__pycache__").mkdir()
+    for path in (compiled, by_pytest):
+        (project / path).touch()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
     with other_user.home(project, project / ".venv" / "bin" / "python3") as home:
         assert home.user not in {entry.pw_uid for entry in pwd.getpwall()}
@@ -182,6 +189,7 @@ def test_the_ordinary_user_has_a_closed_home_and_no_rights(
         )
         assert lanes.play(runner, [[]], 30.0) == 0
         assert not (home.project / ".git").exists()
+        assert ((home.project / compiled).exists(), (home.project / by_pytest).exists()) == (True, False)
         folder = home.project.parents[1]
     assert not folder.exists()
     assert capfd.readouterr().out.splitlines() == [

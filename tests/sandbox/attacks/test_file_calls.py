@@ -16,7 +16,7 @@ from tests.e2e.sandboxed_calls import Files
 from tests.support.peer import Json, RemoteError
 from tests.support.sandboxes import context, managed, read_only, rule, workspace_write
 
-ROUNDS = 200 if LONG else 30  # on each of five ways; what is copied grows with the square of it
+ROUNDS = 200 if LONG else 10  # on each of five ways; what is copied grows with the square of it
 EXCHANGE = 2
 SECRET = b"what lies outside"
 

@@ -41,7 +41,7 @@ from pathlib import Path
 from tools.environment import MINIMUM_PYTHON, Environment, prepare
 from tools.freeze.packages import MACHINES
 from tools.lanes import Runner, play, play_all, run_in_lanes, run_limited, worst
-from tools.other_user import PART, home, why_not
+from tools.other_user import PART, SAME_FOR_ALL, home, why_not
 from tools.problems import Problem, from_os_error, say, tell
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
@@ -132,7 +132,8 @@ def _test_as_other_user(python: Path, for_pytest: list[str], whole: bool, second
         say(f"the tests as an ordinary user are left out: {reason}")
         return 0
     with home(Path(ROOT), python) as other:
-        command = [str(other.python), "-m", "pytest", *for_pytest]
+        left_out = [] if whole else [f"--ignore={place}" for place in SAME_FOR_ALL]
+        command = [str(other.python), "-m", "pytest", *for_pytest, *left_out]
         runner = Runner(command, other.variables(os.environ), other.project, other.user)
         if whole:
             return play_all(runner, LONG_TEST_LIMIT_S)

@@ -115,7 +115,7 @@ def test_every_lane_counts_and_is_shown(
 
 
 def test_what_the_lanes_name_exists_and_is_named_once() -> None:
-    for every in (lanes.LANES, other_user.PART):
+    for every in (lanes.LANES, other_user.PART, [other_user.SAME_FOR_ALL]):
         places = [place for lane in every for place in lane]
         assert [place for place in places if not (Path(build.ROOT) / place).exists()] == []
         assert sorted(set(places)) == sorted(places)
@@ -151,7 +151,9 @@ def test_an_ordinary_user_plays_a_part_and_in_long_runs_all(
     assert build._test_as_other_user(Path("/py"), ["-x"], whole=whole, second_go=not whole) == 3
     [(runner, *more)] = played
     assert isinstance(runner, lanes.Runner)
-    assert (runner.command, runner.folder, runner.user) == (["/py", "-m", "pytest", "-x"], tmp_path, 41_000)
+    left_out = [] if whole else [f"--ignore={place}" for place in other_user.SAME_FOR_ALL]
+    assert runner.command == ["/py", "-m", "pytest", "-x", *left_out]
+    assert (runner.folder, runner.user) == (tmp_path, 41_000)
     assert more == ([build.LONG_TEST_LIMIT_S] if whole else [other_user.PART, build.OTHER_USER_LIMIT_S])
     assert "SECRET" not in runner.variables
     assert runner.variables["HOME"] == str(tmp_path.parent)

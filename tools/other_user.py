@@ -21,18 +21,34 @@ from typing import NamedTuple
 
 from tools.problems import say
 
-# What differs for a user without rights: who may look, map and mount, and what is unpacked where.
+# What differs for a user without rights: who may look, map and mount, and what is unpacked where.  The lanes
+# take about as long as each other.
 PART = (
-    ("tests/sandbox", "tests/files", "tests/helpers", "tests/test_doctor.py", "tests/test_self_test.py"),
+    ("tests/sandbox", "tests/test_doctor.py", "tests/test_self_test.py"),
     ("tests/zygote", "tests/e2e/test_process_exit.py"),
-    ("tests/services", "tests/crash", "tests/http_client", "tests/test_lanes.py"),
     (
-        *("tests/packaging/test_unpacking.py", "tests/test_build.py"),
+        *("tests/services", "tests/crash", "tests/test_lanes.py"),
+        *("tests/http_client/test_connect.py", "tests/http_client/test_tls.py"),
+    ),
+    (
+        *("tests/files", "tests/helpers", "tests/packaging/test_unpacking.py", "tests/test_build.py"),
         *("tests/e2e/test_sandboxed_files.py", "tests/e2e/test_sandboxed_files_denied.py"),
         *("tests/e2e/test_sandboxed_processes.py", "tests/e2e/test_terminals.py"),
         *("tests/e2e/test_session_resume.py", "tests/sdk/test_sandbox.py", "tests/sdk/test_upload.py"),
         "tests/mcp/test_call_network.py",
     ),
+)
+# What of it is the same for everybody: it asks the system for nothing.
+SAME_FOR_ALL = (
+    *("tests/helpers/test_fs_request.py", "tests/helpers/test_linux_sandbox_arguments.py"),
+    *("tests/sandbox/test_call_numbers.py", "tests/sandbox/test_explain.py", "tests/sandbox/test_globs.py"),
+    *("tests/sandbox/test_plan_properties.py", "tests/sandbox/test_plan_record.py"),
+    *("tests/sandbox/test_report.py", "tests/sandbox/test_request_check.py"),
+    *("tests/sandbox/test_worker_records.py", "tests/services/test_current_plan.py"),
+    *("tests/services/test_egress_trail.py", "tests/services/test_http_cookies.py"),
+    *("tests/services/test_http_differences.py", "tests/services/test_http_headers.py"),
+    *("tests/services/test_http_request.py", "tests/services/test_http_service.py"),
+    "tests/services/test_http_streams.py",
 )
 _FIRST_ID = 41_000
 # What is compiled is taken along, but not by pytest: that names the files it was made of, which are closed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -78,14 +79,38 @@ def test_a_kernel_without_the_call_starts_nothing_outside_of_the_group() -> None
         fork_into(Kernel(without=["clone3"]), 0, group=group.fd)
 
 
-@pytest.mark.timeout(240)  # so many forks of a large process take a minute where others want the processors
+# Small, since many forks of a process as large as that of the tests take a minute.
+MANY_SLEEPERS = """
+import os, signal, sys
+pids = [os.getpid()]
+while len(pids) < int(sys.argv[1]):
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    pids.append(pid)
+print(*pids, flush=True)
+signal.pause()
+"""
+
+
 def test_all_processes_of_a_large_group_are_listed() -> None:
     """A list of processes longer than a page: who is behind it would count for no limit."""
     with a_group() as group:
-        group_of_many = [sleeper_in(group) for _ in range(MANY)]
+        out, into = os.pipe()
+        first, _ = fork_into(KERNEL, 0, group=group.fd)
+        if first == 0:
+            try:
+                os.dup2(into, 1)
+                os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", MANY_SLEEPERS, str(MANY)])
+            finally:
+                os._exit(1)
+        os.close(into)
         try:
+            with os.fdopen(out) as told:
+                group_of_many = [int(pid) for pid in told.readline().split()]
+            assert len(group_of_many) == MANY
             assert sorted(group.pids) == sorted(group_of_many)
         finally:
             group.kill()
-            for pid in group_of_many:
-                os.waitpid(pid, 0)
+            os.waitpid(first, 0)
+        wait_until(lambda: not group.is_populated, 20)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.one_file import Box, is_version
 from tests.support.source import ROOT
+from tools.freeze import pyz_main
 
 FILES = ("execserver", "execserver.pyz")
+SMALL = "small.pyz"
 BUILD_LIMIT_S = 400  # with everything to do and a busy machine; a moment when nothing is
 
 
@@ -70,6 +73,29 @@ def surroundings(request: pytest.FixtureRequest, program: Path, folder: Path) ->
 def box(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> Box:
     """Surroundings for one of the files; a test that knows only one of them asks for it by name."""
     return surroundings(request, dist / request.param, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def small_zipapp(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The zipapp with next to nothing in it to unpack and to compare: what does both is the real one's."""
+    file = tmp_path_factory.mktemp("small") / SMALL
+    with (dist / "execserver.pyz").open("rb") as large, file.open("wb") as small:
+        small.write(large.readline())
+        with zipfile.ZipFile(large) as real, zipfile.ZipFile(small, "w") as packed:
+            for name in real.namelist():
+                if "/" not in name:
+                    packed.writestr(name, real.read(name))
+            packed.writestr(f"{pyz_main.COMMON}/{pyz_main.START}", "print('execserver small')\n")
+            packed.writestr(f"{pyz_main.COMMON}/folder/module.py", "pass\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture(params=["execserver", SMALL, pytest.param("execserver.pyz", marks=pytest.mark.long)])
+def light(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> Box:
+    """Surroundings for each file, in short runs with a small zipapp: the real one unpacks for a second."""
+    is_small = request.param == SMALL
+    return Box(request.getfixturevalue("small_zipapp") if is_small else dist / request.param, tmp_path)
 
 
 @pytest.fixture

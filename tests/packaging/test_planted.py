@@ -107,9 +107,9 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def planter(box: Box, tmp_path: Path, copies: Path) -> Planter:
+def planter(light: Box, tmp_path: Path, copies: Path) -> Planter:
     """The planter and a program that has not been started yet."""
-    return Planter(box, tmp_path, copies)
+    return Planter(light, tmp_path, copies / light.program.name)
 
 
 @contextmanager

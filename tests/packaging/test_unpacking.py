@@ -61,24 +61,24 @@ def test_no_umask_spoils_the_tree_for_later_starts(mask: str, box: Box) -> None:
     assert {modes[path] for path in modes.keys() - locks - compiled} <= {0o600, 0o700}
 
 
-def test_a_tree_nobody_may_look_into_is_replaced(box: Box) -> None:
+def test_a_tree_nobody_may_look_into_is_replaced(light: Box) -> None:
     """As one that was unpacked under a strange umask by an earlier program."""
-    assert is_version(box.run())
-    identity = box.tree.stat().st_ino
-    box.tree.chmod(0)
-    box.cache.chmod(0)
-    assert is_version(box.run())
-    assert box.cache.stat().st_mode & 0o777 == 0o700
+    assert is_version(light.run())
+    identity = light.tree.stat().st_ino
+    light.tree.chmod(0)
+    light.cache.chmod(0)
+    assert is_version(light.run())
+    assert light.cache.stat().st_mode & 0o777 == 0o700
     if os.geteuid():  # root reads it all the same
-        assert box.tree.stat().st_ino != identity
+        assert light.tree.stat().st_ino != identity
 
 
-def test_a_home_that_is_not_there_is_not_made(box: Box, tmp_path: Path) -> None:
+def test_a_home_that_is_not_there_is_not_made(light: Box, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    box.variables["HOME"] = str(missing / "home")
-    assert is_version(box.run())
+    light.variables["HOME"] = str(missing / "home")
+    assert is_version(light.run())
     assert not missing.exists()
-    assert (box.temporary / f"execserver-{os.geteuid()}").is_dir()
+    assert (light.temporary / f"execserver-{os.geteuid()}").is_dir()
 
 
 def test_where_stdio_is_closed_nothing_is_written_into_locks(box: Box) -> None:
@@ -90,25 +90,25 @@ def test_where_stdio_is_closed_nothing_is_written_into_locks(box: Box) -> None:
     assert sizes == {".lock": 0, ".use-": 0}
 
 
-def test_want_of_descriptors_is_no_verdict_on_a_tree(box: Box) -> None:
+def test_want_of_descriptors_is_no_verdict_on_a_tree(light: Box) -> None:
     """In a temporary folder a tree that is not ours is put aside."""
-    del box.variables["HOME"]
-    place = box.temporary / f"execserver-{os.geteuid()}"
-    assert is_version(box.run())
+    del light.variables["HOME"]
+    place = light.temporary / f"execserver-{os.geteuid()}"
+    assert is_version(light.run())
     (tree,) = [path for path in place.iterdir() if not path.name.startswith(".")]
     identity = tree.stat().st_ino
     script = 'ulimit -n "$1"; shift; exec "$@" --version'
-    starter = [sys.executable, "-I"] if box.program.suffix == ".pyz" else []
+    starter = [sys.executable, "-I"] if light.program.suffix == ".pyz" else []
     told = set()
     for most in range(3, 14):
-        done = box.run(["-c", script, "sh", str(most), *starter, box.program], Path("/bin/sh"))
+        done = light.run(["-c", script, "sh", str(most), *starter, light.program], Path("/bin/sh"))
         told.add(b"allow more open files" in done.stderr)
         assert b"is not used" not in done.stderr
         assert b"/proc is not mounted" not in done.stderr
         assert tree.stat().st_ino == identity, f"{most} descriptors: {done.stderr!r}"
         assert not list(place.glob(".new-*"))
     assert told == {True, False}
-    assert is_version(box.run())
+    assert is_version(light.run())
 
 
 def test_a_later_start_writes_nothing(box: Box) -> None:
@@ -147,26 +147,26 @@ def test_a_start_killed_while_it_unpacks_does_no_harm(box: Box) -> None:
     assert unfinished(box) == []
 
 
-def test_trees_unused_for_a_month_are_removed(box: Box) -> None:
-    box.run()
-    current = box.tree
-    old, used, young = (box.cache / (letter * 32) for letter in "abc")
+def test_trees_unused_for_a_month_are_removed(light: Box) -> None:
+    light.run()
+    current = light.tree
+    old, used, young = (light.cache / (letter * 32) for letter in "abc")
     for path, days in ((old, 31), (used, 31), (young, 29)):
         (path / "folder").mkdir(parents=True)
         (path / "folder" / "file").touch()
         age(path, days)
-    stranger = box.cache / "notes"
+    stranger = light.cache / "notes"
     stranger.mkdir()
     age(stranger, 400)
-    lock = os.open(box.cache / f".use-{used.name}", os.O_WRONLY | os.O_CREAT, 0o200)
+    lock = os.open(light.cache / f".use-{used.name}", os.O_WRONLY | os.O_CREAT, 0o200)
     stranger_lock = os.open(old, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
         fcntl.flock(stranger_lock, fcntl.LOCK_SH)  # as anybody can who may read it: of no account
-        box.run()
+        light.run()
         assert old.exists(), "looked for on a day's first start only"
         age(current, 2)
-        assert is_version(box.run())
+        assert is_version(light.run())
     finally:
         os.close(lock)
         os.close(stranger_lock)
@@ -175,7 +175,7 @@ def test_trees_unused_for_a_month_are_removed(box: Box) -> None:
     assert young.exists()
     assert stranger.exists()
     assert time.time() - current.stat().st_mtime < DAY_S
-    assert unfinished(box) == []
+    assert unfinished(light) == []
 
 
 def test_a_running_program_holds_its_tree(one_file: Box) -> None:
@@ -192,71 +192,71 @@ def test_a_running_program_holds_its_tree(one_file: Box) -> None:
 
 
 @pytest.mark.parametrize("variable", ["EXECSERVER_CACHE_DIR", "XDG_CACHE_HOME"])
-def test_the_environment_names_the_place(variable: str, box: Box, tmp_path: Path) -> None:
+def test_the_environment_names_the_place(variable: str, light: Box, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
-    assert is_version(box.run(("--version",), **{variable: str(chosen)}))
-    box.cache = chosen if variable.startswith("EXECSERVER") else chosen / "execserver"
-    assert box.tree.is_dir()
-    assert not (box.home / ".cache").exists()
+    assert is_version(light.run(("--version",), **{variable: str(chosen)}))
+    light.cache = chosen if variable.startswith("EXECSERVER") else chosen / "execserver"
+    assert light.tree.is_dir()
+    assert not (light.home / ".cache").exists()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
-def test_a_chosen_place_others_can_write_to_is_refused(mode: int, box: Box, tmp_path: Path) -> None:
+def test_a_chosen_place_others_can_write_to_is_refused(mode: int, light: Box, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
     chosen.mkdir()
     chosen.chmod(mode)
-    done = box.run(EXECSERVER_CACHE_DIR=str(chosen))
+    done = light.run(EXECSERVER_CACHE_DIR=str(chosen))
     assert (done.returncode, done.stdout) == (1, b"")
     assert f"others can write to {chosen}".encode() in done.stderr
     assert b"What to do: name a folder that is yours alone" in done.stderr
     assert list(chosen.iterdir()) == []
 
 
-def test_a_place_in_a_folder_others_can_write_to_is_refused(box: Box, tmp_path: Path) -> None:
+def test_a_place_in_a_folder_others_can_write_to_is_refused(light: Box, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     (shared / "chosen").mkdir(parents=True)
     (shared / "chosen").chmod(0o700)
     shared.chmod(0o777)
-    done = box.run(EXECSERVER_CACHE_DIR=str(shared / "chosen"))
+    done = light.run(EXECSERVER_CACHE_DIR=str(shared / "chosen"))
     assert done.returncode == 1
     assert f"others can write to {shared}\n".encode() in done.stderr
     shared.chmod(0o1777)  # as /tmp is: nobody but the owner can replace what lies in it
-    assert is_version(box.run(EXECSERVER_CACHE_DIR=str(shared / "chosen")))
+    assert is_version(light.run(EXECSERVER_CACHE_DIR=str(shared / "chosen")))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_place_of_another_user_gives_way_to_the_next(box: Box) -> None:
-    box.cache.mkdir(parents=True)
-    os.chown(box.cache, 12345, 12345)
-    done = box.run()
+def test_a_place_of_another_user_gives_way_to_the_next(light: Box) -> None:
+    light.cache.mkdir(parents=True)
+    os.chown(light.cache, 12345, 12345)
+    done = light.run()
     assert (done.returncode, done.stdout[:11]) == (0, b"execserver ")
-    assert f"{box.cache} is not used: {box.cache} belongs to another user".encode() in done.stderr
-    assert is_version(box.run()), "what was said once is not repeated"
-    assert list(box.cache.iterdir()) == []
-    box.cache = box.temporary / f"execserver-{os.geteuid()}"
-    assert box.tree.is_dir()
+    assert f"{light.cache} is not used: {light.cache} belongs to another user".encode() in done.stderr
+    assert is_version(light.run()), "what was said once is not repeated"
+    assert list(light.cache.iterdir()) == []
+    light.cache = light.temporary / f"execserver-{os.geteuid()}"
+    assert light.tree.is_dir()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_tree_of_another_user_is_not_started(box: Box) -> None:
-    box.run()
-    os.chown(box.tree, 12345, 12345)
-    done = box.run(EXECSERVER_CACHE_DIR=str(box.cache))
+def test_a_tree_of_another_user_is_not_started(light: Box) -> None:
+    light.run()
+    os.chown(light.tree, 12345, 12345)
+    done = light.run(EXECSERVER_CACHE_DIR=str(light.cache))
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"others can write to the tree in it" in done.stderr
 
 
-def test_a_symlink_to_the_place_is_followed(box: Box, tmp_path: Path) -> None:
+def test_a_symlink_to_the_place_is_followed(light: Box, tmp_path: Path) -> None:
     real = tmp_path / "real"
     real.mkdir(0o700)
     (tmp_path / "link").symlink_to(real)
-    assert is_version(box.run(EXECSERVER_CACHE_DIR=str(tmp_path / "link")))
-    box.cache = real
-    assert box.tree.is_dir()
+    assert is_version(light.run(EXECSERVER_CACHE_DIR=str(tmp_path / "link")))
+    light.cache = real
+    assert light.tree.is_dir()
 
 
-def test_a_relative_place_is_refused(box: Box) -> None:
-    done = box.run(EXECSERVER_CACHE_DIR="cache")
+def test_a_relative_place_is_refused(light: Box) -> None:
+    done = light.run(EXECSERVER_CACHE_DIR="cache")
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"by its full path, in EXECSERVER_CACHE_DIR" in done.stderr
 
@@ -268,24 +268,24 @@ def test_a_place_the_loader_cannot_be_told_gives_way(one_file: Box, tmp_path: Pa
     assert one_file.tree.is_dir()
 
 
-def test_a_noexec_place_gives_way_and_is_named(box: Box) -> None:
-    box.cache.mkdir(parents=True, mode=0o700)
-    done = box.run_in_new_mounts(
-        f'mount -t tmpfs -o noexec,mode=700 none "{box.cache}"; "$1" --version; "$1" --version'
+def test_a_noexec_place_gives_way_and_is_named(light: Box) -> None:
+    light.cache.mkdir(parents=True, mode=0o700)
+    done = light.run_in_new_mounts(
+        f'mount -t tmpfs -o noexec,mode=700 none "{light.cache}"; "$1" --version; "$1" --version'
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"execserver ") == 2
     assert done.stderr.count(b"is not used: nothing can be executed there (mounted noexec)") == 1
-    box.cache = box.temporary / "execserver-0"
-    assert box.tree.is_dir()
+    light.cache = light.temporary / "execserver-0"
+    assert light.tree.is_dir()
 
 
-def test_a_read_only_home_gives_way(box: Box) -> None:
-    done = box.run_in_new_mounts(f'mount -t tmpfs -o ro none "{box.home}"; "$1" --version')
+def test_a_read_only_home_gives_way(light: Box) -> None:
+    done = light.run_in_new_mounts(f'mount -t tmpfs -o ro none "{light.home}"; "$1" --version')
     assert done.returncode == 0, done.stderr
     assert b"Read-only file system" in done.stderr
-    box.cache = box.temporary / "execserver-0"
-    assert box.tree.is_dir()
+    light.cache = light.temporary / "execserver-0"
+    assert light.tree.is_dir()
 
 
 def test_a_full_disk_gives_way_and_is_left_clean(box: Box) -> None:

@@ -17,7 +17,7 @@ from tests.support.swapper import Swapper
 
 pytestmark = pytest.mark.ours_only("about our guards")
 
-ROUNDS = 2000 if LONG else 150
+ROUNDS = 2000 if LONG else 50  # each call of each kind of server
 SECRET = b"outside"
 
 Act = Callable[[Files, Path], Json]

@@ -14,6 +14,7 @@ import pytest
 
 from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST
 from execserver.zygote.supervision.stand_in.code import CODES
+from tests.conftest import LONG
 from tests.support.roots import plan
 from tests.support.sandbox_init import MAKERS
 from tests.support.waiting import wait_until
@@ -22,6 +23,7 @@ from tests.zygote.supervised import ENV, FULL_ACCESS, PLACES, Supervised, allow
 
 pytestmark = pytest.mark.skipif(platform.machine() not in CODES, reason="there is no code for this CPU")
 
+ROUNDS = 20 if LONG else 6  # in each place, for each user, with each maker of sandboxes
 FREE = plan(network=NETWORK_HOST, syscall_filter=FILTER_OPEN)  # where tracing and sockets are allowed
 
 
@@ -62,13 +64,13 @@ def test_another_file_in_the_place_of_the_stand_in_never_runs(
         for _ in range(2):
             threading.Thread(target=overwrite, args=(range(evil + 1, evil + 4),), daemon=True).start()
         os.execv("{counted}", ["tool"])
-    print([in_child(attack) for _ in range(20)], flush=True)
+    print([in_child(attack) for _ in range({ROUNDS})], flush=True)
     """
     _, out, err = zygote.call(python(code), allow(str(counted)), place=place)
     codes = json.loads(out)
     # -9: the file was noticed only when it had been executed, before its first instruction.
     assert set(codes) <= {3, -9}, (out, err)
-    assert codes.count(3) <= runs(counted) <= 20
+    assert codes.count(3) <= runs(counted) <= ROUNDS
 
 
 def test_a_path_that_is_written_to_ends_in_the_exec(zygote: Supervised, counted: Path) -> None:

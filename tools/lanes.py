@@ -32,15 +32,16 @@ LANES: Lanes = (
         *("tests/sandbox", "tests/helpers", "tests/crash", "tests/rules", "tests/machines"),
         *("tests/e2e/test_sandboxed_files.py", "tests/e2e/test_sandboxed_files_denied.py"),
         *("tests/e2e/test_sandboxed_files_races.py", "tests/e2e/test_sandboxed_metadata.py"),
-        "tests/e2e/test_sandboxed_processes.py",
-    ),
-    (
-        *("tests/zygote", "tests/packaging", "tests/e2e/test_transcripts.py"),
-        *("tests/e2e/test_relay_faults.py", "tests/e2e/test_egress_transcripts.py"),
-        *("tests/e2e/test_launch_forms.py", "tests/e2e/test_process_isolation.py"),
+        *("tests/e2e/test_sandboxed_processes.py", "tests/e2e/test_process_isolation.py"),
+        *("tests/e2e/test_transcripts.py", "tests/e2e/test_relay_faults.py"),
+        *("tests/e2e/test_egress_transcripts.py", "tests/e2e/test_launch_forms.py"),
         "tests/e2e/test_shell_snapshots.py",
     ),
-    ("tests/mcp", "tests/box", "tests/remote", "tests/client", "tests/relay", "tests/sdk"),
+    ("tests/zygote", "tests/packaging"),
+    (
+        *("tests/mcp", "tests/box", "tests/remote", "tests/client", "tests/relay", "tests/sdk"),
+        "tests/protocol",
+    ),
 )
 # Where more than these failed, it was not the machine.
 MOST_AGAIN = 12

@@ -115,7 +115,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.protocol.changes": "client/test_file_changes.py",
     "execserver.handlers.batches": "client/test_batches.py",
     "execserver.protocol.batches": "client/test_batches.py",
-    "execserver.services.batches": "client/test_batches.py",
     "execserver.services.confined_batches": "client/test_batches.py",
     "execserver.handlers.trees": "client/test_trees.py",
     "execserver.protocol.trees": "client/test_trees.py",

@@ -7,7 +7,7 @@ from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import batches
 from execserver.protocol.own_methods import FS_LIST, FS_READ_MANY, FS_WRITE_MANY, FS_WRITE_PART
-from execserver.services.batches import list_tree, read_many, write_many, write_part
+from execserver.services.batches import Turn, list_tree, read_many, write_many, write_part
 
 _WRITTEN = batches.FsWritePartResponse()
 
@@ -28,12 +28,12 @@ def read(call: Call, params: batches.FsReadManyParams) -> batches.FsReadManyResp
 def write(call: Call, params: batches.FsWriteManyParams) -> batches.FsWriteManyResponse:
     """Write many files."""
     files = operations(call, params.sandbox, params.path)
-    return write_many(call.services.filesystem, files, params, call.session_id)
+    return write_many(call.services.filesystem, files, params, Turn(call.session_id, call.is_over))
 
 
 @handles(FS_WRITE_PART)
 def write_piece(call: Call, params: batches.FsWritePartParams) -> batches.FsWritePartResponse:
     """Write a piece of a file."""
     files = operations(call, params.sandbox, params.path)
-    write_part(call.services.filesystem, files, params, call.session_id)
+    write_part(call.services.filesystem, files, params, Turn(call.session_id, call.is_over))
     return _WRITTEN

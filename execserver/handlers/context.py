@@ -195,6 +195,10 @@ class Call:
         """The id of the session; empty before there is one."""
         return "" if self._session is None else self._session.session_id
 
+    def is_over(self) -> bool:
+        """Return whether the client is gone, and may go on with its session over another connection."""
+        return not self._holds_session
+
     def take_session(self, session: Session) -> None:
         """Bind the connection to its session."""
         self._session = session

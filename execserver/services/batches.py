@@ -43,8 +43,38 @@ MAX_NAMES = 10_000  # of one request
 READ_BYTES = 1024 * 1024  # of content in one answer; a larger file is read in blocks
 _IN_A_THREAD = 256 * 1024  # bytes of content that are written by a thread
 _TURN_S = 0.002  # between two chances for others to run
-_BUSY_S = 10.0  # for what is being written to a part to be there
-_BUSY_STEP_S = 0.01
+_BUSY_S = 10.0  # for what is being written to a part to be there; of one request
+_BUSY_STEP_S = 0.01  # at first, and then twice as long each time
+_LONGEST_STEP_S = 0.16
+
+
+class Turn:
+    """The turn of one request's pieces: a lost connection may have left one behind that is being written.
+
+    All of them together wait `_BUSY_S` at most, and none once its client is gone: that sends it again, and
+    what comes late would begin anew what has come since.
+    """
+
+    def __init__(self, writer: str, is_over: Callable[[], bool]) -> None:
+        self.writer = writer
+        self._is_over = is_over
+        self._left_s = _BUSY_S
+
+    def take(self, put: Callable[[], None]) -> None:
+        """Write a piece once no other is being written.  Raises Busy."""
+        step = _BUSY_STEP_S
+        while True:
+            try:
+                return put()
+            except Busy:
+                if self._left_s <= 0:
+                    raise
+                begun = time.monotonic()
+                sleep(step)
+                self._left_s -= time.monotonic() - begun
+                step = min(2 * step, _LONGEST_STEP_S)
+                if self._is_over():
+                    raise
 
 
 def list_tree(files: FileService | ConfinedFiles, params: FsListParams) -> FsListResponse:
@@ -121,9 +151,9 @@ def _content(service: FileService, files: FileService | ConfinedFiles, path: byt
 
 
 def write_many(
-    service: FileService, files: FileService | ConfinedFiles, params: FsWriteManyParams, writer: str
+    service: FileService, files: FileService | ConfinedFiles, params: FsWriteManyParams, turn: Turn
 ) -> FsWriteManyResponse:
-    """Write entries of `writer` in their order.
+    """Write entries in their order.
 
     Raises OSError and RpcError for the directory itself only.
     """
@@ -133,16 +163,16 @@ def write_many(
     numbered = list(enumerate(params.entries))
     for index, entry in _with_turns(numbered):
         try:
-            _put(service, files, root, entry, writer)
+            _put(service, files, root, entry, turn)
         except (OSError, RpcError) as error:
             errors.append(FsWriteError(index=index, message=_text(error)))
     return FsWriteManyResponse(errors=tuple(errors))
 
 
 def write_part(
-    service: FileService, files: FileService | ConfinedFiles, params: FsWritePartParams, writer: str
+    service: FileService, files: FileService | ConfinedFiles, params: FsWritePartParams, turn: Turn
 ) -> None:
-    """Write a piece of a file, of `writer`.  Raises OSError and RpcError."""
+    """Write a piece of a file.  Raises OSError and RpcError."""
     root = files.canonicalize(params.path.native()).rstrip(b"/")
     entry = FsWriteEntry(
         name=params.name,
@@ -154,11 +184,11 @@ def write_part(
         offset=params.offset,
         size=params.size,
     )
-    _put(service, files, root, entry, writer)
+    _put(service, files, root, entry, turn)
 
 
 def _put(
-    service: FileService, files: FileService | ConfinedFiles, root: bytes, entry: FsWriteEntry, writer: str
+    service: FileService, files: FileService | ConfinedFiles, root: bytes, entry: FsWriteEntry, turn: Turn
 ) -> None:
     below = _checked(bytes(entry.name))
     path = root + b"/" + below if below else root or b"/"
@@ -166,23 +196,11 @@ def _put(
 
     def put() -> None:
         if isinstance(files, ConfinedFiles):
-            write_confined(service, files, path, entry, writer)
+            write_confined(service, files, path, entry, turn.writer)
         else:
-            _write(service, path, entry, writer)
+            _write(service, path, entry, turn.writer)
 
-    _in_turn(put)
-
-
-def _in_turn(put: Callable[[], None]) -> None:
-    """Write a piece of a part once no other is being written; a lost connection may have left one behind."""
-    until = time.monotonic() + _BUSY_S
-    while True:
-        try:
-            return put()
-        except Busy:
-            if time.monotonic() >= until:
-                raise
-        sleep(_BUSY_STEP_S)
+    turn.take(put)
 
 
 def _check(entry: FsWriteEntry, below: bytes) -> None:

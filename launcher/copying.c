@@ -23,6 +23,9 @@ static int is_same(const struct stat *one, const struct stat *other) {
 
 static int has_holes(const struct stat *status) { return status->st_blocks * 512 < status->st_size; }
 
+/* Once a copy has permissions with which its owner may not write, the other program could not copy it again. */
+static int may_be_copied_twice(const struct stat *status) { return (status->st_mode & S_IWUSR) != 0; }
+
 static int is_dot(const char *name) { return !strcmp(name, ".") || !strcmp(name, ".."); }
 
 /* ---- one file, one symlink ------------------------------------------------------------------------- */
@@ -33,8 +36,9 @@ static int copy_file(int from, const char *name, int to, const char *target) {
     size_t size = 0;
     int reading = openat(from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (reading < 0) return 0;
-    unsigned char *content =
-        fstat(reading, &status) || has_holes(&status) ? NULL : read_content(reading, &status, &size);
+    unsigned char *content = fstat(reading, &status) || has_holes(&status) || !may_be_copied_twice(&status)
+                                 ? NULL
+                                 : read_content(reading, &status, &size);
     close(reading);
     if (!content) return 0;
     mode_t mode = status.st_mode & 07777;
@@ -75,7 +79,7 @@ static int is_simple(int parent, const char *name, int levels, int *left) {
         else if (entry->d_type == DT_DIR) is_one = is_simple(folder, entry->d_name, levels - 1, left);
         else
             is_one = entry->d_type == DT_REG && !fstatat(folder, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) &&
-                     found.st_size <= MOST_CONTENT && !has_holes(&found);
+                     found.st_size <= MOST_CONTENT && !has_holes(&found) && may_be_copied_twice(&found);
     }
     is_one = is_one && !errno;
     closedir(listing);

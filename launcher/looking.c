@@ -19,12 +19,14 @@ enum outcome get_metadata(struct buffer *answer, const struct request *request) 
     if (lstat(request->path, &found)) return REFUSED;
     int is_link = S_ISLNK(found.st_mode);
     if (is_link && stat(request->path, &found)) return REFUSED;
+    if (found.st_mtim.tv_sec < 0) found.st_mtim = (struct timespec){0, 0}; /* as times before 1970 are told */
+    if (found.st_mtim.tv_sec > LLONG_MAX / 1000 - 1) return LEFT;
     long long modified_ms = found.st_mtim.tv_sec * 1000LL + found.st_mtim.tv_nsec / 1000000;
     snprintf(text, sizeof text,
              "{\"isDirectory\":%s,\"isFile\":%s,\"isSymlink\":%s,\"size\":%lld,\"createdAtMs\":0,"
              "\"modifiedAtMs\":%lld}",
              truth(S_ISDIR(found.st_mode)), truth(S_ISREG(found.st_mode)), truth(is_link), (long long)found.st_size,
-             modified_ms < 0 ? 0 : modified_ms);
+             modified_ms);
     append_text(answer, text);
     return DONE;
 }

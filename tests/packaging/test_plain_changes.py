@@ -42,7 +42,7 @@ FILES = {
     "folder/sub/deep": 0o600,
     "into/file": 0o4711,
     "tree/file": 0o600,
-    "tree/sub/file": 0o444,
+    "tree/sub/file": 0o644,
     "tree/sub/low/empty": 0o777,
 }
 PATHS = (
@@ -248,6 +248,18 @@ def test_a_copy_that_is_not_plain_is_left_before_anything_is_done(
     made(ground)
     before = found(ground)
     assert is_left(asked(program, copying(ground, source, target, recursive=recursive)))
+    assert found(ground) == before
+
+
+@pytest.mark.parametrize("source", ["tree/sub/file", "tree/sub", "tree"])
+def test_what_its_owner_may_not_write_twice_is_left_before_anything_is_done(
+    program: Path, ground: Path, source: str
+) -> None:
+    """The program could not begin anew: it would be refused what the launcher has made."""
+    made(ground)
+    (ground / "tree/sub/file").chmod(0o444)
+    before = found(ground)
+    assert is_left(asked(program, copying(ground, source, "new", recursive=True)))
     assert found(ground) == before
 
 

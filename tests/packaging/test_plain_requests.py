@@ -130,6 +130,16 @@ def test_a_path_that_takes_more_than_a_look_is_left_to_the_program(program: Path
     assert is_left(asked(program, request_of("fs/readFile", path)))
 
 
+def test_a_time_that_is_too_far_to_count_is_left_to_the_program(one_file: Box) -> None:
+    request = request_of("fs/getMetadata", f"file://{one_file.temporary}/x")
+    done = one_file.run_in_new_mounts(
+        'mount -t tmpfs none "$2"; touch -d "@$3" "$2/x";'
+        f"echo '{request.decode()}' | EXECSERVER_CACHE_DIR=not/absolute \"$1\" codex-fs",
+        *(one_file.temporary, str(1 << 61)),
+    )
+    assert is_left(done)
+
+
 # Between and behind the parts of a request, and what its members may be.
 SPACES = st.sampled_from(("", " ", "\n", "\t \r", "\0", "\ufeff", ",", "}", "x"))
 BEGINNINGS = st.sampled_from(("", "", "file://", "file:", "FILE://", "file://localhost", "file:////", "~"))

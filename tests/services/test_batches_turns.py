@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import gevent
 import pytest
 
 from execserver.files.part import Busy

@@ -1,8 +1,8 @@
 """The retained output of one process, and the counter of its events (wire contract, section 9.1 to 9.3).
 
 Each chunk of output, the exit and the close take the next number (`seq`, from 1) when they are recorded.  The
-newest chunks whose sizes add up to at most the limit are kept.  Older chunks are dropped whole and their
-bytes counted, so that the server can report to a reader what it missed.
+newest chunks whose sizes add up to at most the limit are kept, and `MOST_CHUNKS` at most.  Older chunks are
+dropped whole and their bytes counted, so that the server can report to a reader what it missed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from execserver.handover.records import PackedLog
+
+# More are dropped, whatever their size: a MiB of chunks of a byte takes 200 MiB, and 0.3 s to be told.
+MOST_CHUNKS: Final = 131_072
 
 # Has bytes go along beside the records, in one piece; returns where they begin.
 Beside = Callable[[Sequence[bytes]], int]
@@ -88,7 +91,7 @@ class OutputLog:
         self._size += len(data)
         # Whole chunks, so that a `seq` always stands for the same bytes, in notifications and in reads.  A
         # chunk above the limit would drop itself, too; pumps read at most 64 KiB, against 1 MiB here.
-        while self._size > self._limit:
+        while self._size > self._limit or len(self._chunks) > MOST_CHUNKS:
             dropped, dropped_at = self._chunks.popleft(), self._times.popleft()
             self._size -= len(dropped.data)
             self.lost_bytes += len(dropped.data)

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from execserver.core.output_log import MOST_CHUNKS
 from execserver.handover.records import PackedInput, PackedLog, PackedProcess, PackedState
 from execserver.survival import process_journal as journal_of
 from execserver.survival.journal import records, whole
@@ -174,7 +175,7 @@ class Course:
         """Drop the oldest chunks as `core.output_log` has done: what it has dropped does not come back."""
         dropped = size = 0
         left = sum(self._sizes)
-        while left > retained_bytes:
+        while left > retained_bytes or len(self._sizes) - dropped > MOST_CHUNKS:
             size += self._sizes[dropped]
             left -= self._sizes[dropped]
             self._oldest_seq = self._seqs[dropped] + 1

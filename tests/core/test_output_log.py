@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.core.output_log import Chunk, OutputLog
+from execserver.core.output_log import MOST_CHUNKS, Chunk, OutputLog, TimedChunk
 
 
 def log_of(*sizes: int, limit: int = 1000) -> OutputLog:
@@ -31,6 +31,17 @@ def test_whole_chunks_are_dropped_from_the_oldest_when_the_sum_passes_the_limit(
     log.append("stdout", b"y")
     assert seqs(log.page(0, None).chunks) == [2, 3, 4]
     assert (log.oldest_seq, log.lost_bytes) == (2, 400)
+
+
+def test_of_chunks_of_a_byte_no_more_are_retained_than_take_some_memory() -> None:
+    log, dropped = OutputLog(10 * MOST_CHUNKS), list[TimedChunk]()
+    log.on_drop = dropped.append
+    for _ in range(MOST_CHUNKS + 2):
+        log.append("stdout", b"x")
+    assert [(each.chunk.seq, each.chunk.data) for each in dropped] == [(1, b"x"), (2, b"x")]
+    assert (log.oldest_seq, log.lost_bytes, log.size) == (3, 2, MOST_CHUNKS)
+    log.append("stdout", b"longer")
+    assert (log.oldest_seq, log.lost_bytes, log.size) == (4, 3, MOST_CHUNKS + 5)
 
 
 def test_nothing_is_lost_before_the_limit() -> None:

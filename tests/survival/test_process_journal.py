@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
+from execserver.core import output_log
 from execserver.core.output_log import OutputLog
 from execserver.core.process_state import ProcessState
 from execserver.handover.records import PackedInput, PackedProcess
+from execserver.survival import course
 from execserver.survival import process_journal as journal_of
 from execserver.survival.course import Course
 from execserver.survival.ledger import PROCESS
@@ -145,6 +147,19 @@ def test_at_each_moment_the_journal_has_the_log_of_the_process(scene: Scene) -> 
     data = scene.held.ledger.places[1]
     assert os.fstat(scene.held.table[data]).st_size < RETAINED + 2 * 1024 * 1024
     assert len(scene.held.table) == 6
+
+
+def test_of_many_small_chunks_as_few_come_back_as_the_server_had_retained(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (output_log, course):
+        monkeypatch.setattr(module, "MOST_CHUNKS", 5)
+    for number in range(12):
+        os.write(scene.writers["stdout"], b"%d" % number)
+        scene.read("stdout")
+    log = scene.state.log
+    assert (log.text_of("stdout"), log.oldest_seq, log.lost_bytes) == (b"7891011", 8, 7)
+    assert seen(scene.recovered().log) == seen(log)
 
 
 def readable(fd: int) -> int:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from execserver.core.output_log import Chunk, TimedChunk
 
 SEGMENT_BYTES: Final = 128 * 1024  # of chunks in a segment, before it is written
+SEGMENT_CHUNKS: Final = 8192  # in one: those of a byte take 300 bytes each before they are written
 _HEAD = struct.Struct("<QQBI")  # seq, time in ms, stream, length
 _STREAMS: Final = ("stdout", "stderr", "pty")
 

@@ -2,8 +2,8 @@
 
 The file has no name and is for the server's user only; it ends with the process's record, or with the server.
 Threads write and read it, so a slow disk holds up nothing but the process whose output it is: its pumps wait
-while more than `PENDING_BYTES` are not written.  When the disk is full, or all spools together have reached
-the server's limit, spooling ends and says why; what was spooled can still be read.
+while more than `PENDING_BYTES`, or `PENDING_CHUNKS`, are not written.  When the disk is full, or all spools
+together have reached the server's limit, spooling ends and says why; what was spooled can still be read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver.core.output_log import Chunk, OutputLog, TimedChunk
-from execserver.core.spool_index import SEGMENT_BYTES, Segment, SpoolIndex, unpack
+from execserver.core.spool_index import SEGMENT_BYTES, SEGMENT_CHUNKS, Segment, SpoolIndex, unpack
 from execserver.protocol.errors import os_error_text
 from execserver.services.attachment import Attachment
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PENDING_BYTES: Final = 1024 * 1024  # not written yet, of a process
+PENDING_CHUNKS: Final = 65_536
 
 
 class SpoolBudget:
@@ -82,14 +83,19 @@ class Spool:
             return
         self._pending.append(dropped)
         self._pending_bytes += len(dropped.chunk.data)
-        if not self._writing and self._pending_bytes >= SEGMENT_BYTES:
+        if not self._writing and self._fills_a_segment:
             self._writing = True
             gevent.spawn(self._write)
 
     @property
+    def _fills_a_segment(self) -> bool:
+        return self._pending_bytes >= SEGMENT_BYTES or len(self._pending) >= SEGMENT_CHUNKS
+
+    @property
     def has_room(self) -> bool:
         """Whether `wait_for_room` would return at once."""
-        return self._pending_bytes <= PENDING_BYTES or not self._writing
+        is_little = self._pending_bytes <= PENDING_BYTES and len(self._pending) <= PENDING_CHUNKS
+        return is_little or not self._writing
 
     def wait_for_room(self) -> None:
         """Block while too much is not written yet."""
@@ -143,13 +149,13 @@ class Spool:
         self._give_back()
 
     def _write(self) -> None:
-        while self._pending_bytes >= SEGMENT_BYTES and not self._closed and self.error is None:
+        while self._fills_a_segment and not self._closed and self.error is None:
             chunks: list[TimedChunk] = []
             size = 0
             for each in self._pending:
                 chunks.append(each)
                 size += len(each.chunk.data)
-                if size >= SEGMENT_BYTES:
+                if size >= SEGMENT_BYTES or len(chunks) >= SEGMENT_CHUNKS:
                     break
             self._write_segment(chunks, size)
         self._writing = False

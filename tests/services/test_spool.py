@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import gevent
 import pytest
 
-from execserver.core.output_log import OutputLog
+from execserver.core.output_log import Chunk, OutputLog, TimedChunk
+from execserver.core.spool_index import SEGMENT_CHUNKS
 from execserver.services.process_log import first_seq, page
-from execserver.services.spool import PENDING_BYTES, Spool, SpoolBudget, spooled
+from execserver.services.spool import PENDING_BYTES, PENDING_CHUNKS, Spool, SpoolBudget, spooled
 from tests.support.lives import assert_freed
 from tests.support.waiting import wait_until
 
@@ -157,6 +158,32 @@ def test_a_slow_disk_holds_back_the_pumps_and_not_the_memory(
     one.spool.wait_for_room()
     assert one.spool._pending_bytes <= PENDING_BYTES
     one.settle()
+
+
+def test_small_chunks_are_written_before_they_take_much_memory(made: Callable[..., Logged]) -> None:
+    logged = made()
+    for number in range(3 * SEGMENT_CHUNKS):
+        logged.spool.add(TimedChunk(Chunk(number + 1, "stdout", b"%d" % (number % 10)), number))
+    logged.settle()
+    assert len(logged.spool._pending) < SEGMENT_CHUNKS
+    found = logged.spool.next_chunks(SEGMENT_CHUNKS)
+    assert [(found[0].chunk.seq, found[0].at_ms), len(found)] == [
+        (SEGMENT_CHUNKS + 1, SEGMENT_CHUNKS),
+        SEGMENT_CHUNKS,
+    ]
+
+
+def test_many_small_chunks_that_a_slow_disk_has_not_taken_hold_back_the_pumps(
+    made: Callable[..., Logged],
+) -> None:
+    logged = made()
+    for number in range(PENDING_CHUNKS):
+        logged.spool.add(TimedChunk(Chunk(number + 1, "stdout", b"x"), 0))
+    room = [logged.spool.has_room]
+    logged.spool.add(TimedChunk(Chunk(PENDING_CHUNKS + 1, "stdout", b"x"), 0))
+    room.append(logged.spool.has_room)
+    logged.settle()
+    assert [*room, logged.spool.has_room] == [True, False, True]
 
 
 def test_a_spool_that_is_closed_while_it_writes_gives_its_file_back(made: Callable[..., Logged]) -> None:

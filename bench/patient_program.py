@@ -16,7 +16,7 @@ _SLOW_S = 60.0
 
 def wait_longer() -> None:
     """Have this process take longer for usual; before what uses these modules is imported."""
-    from execserver.box import local_echo  # late: who counts other rows does without them
+    from execserver.box.keys import local_echo  # late: who counts other rows does without them
     from execserver.wire import reliability
 
     vars(reliability).update(ACK_DELAY_S=_ACK_DELAY_S, PROBE_S=_PROBE_S)

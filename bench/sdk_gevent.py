@@ -24,7 +24,7 @@ from bench.sdk_work import (
     small_files,
 )
 from execserver.box.connecting import connect, find
-from execserver.box.copies import copy
+from execserver.box.transfer.copies import copy
 from execserver.client import ExecServerClient, ExecServerClientConnectOptions
 from execserver.client.event_log import Output
 

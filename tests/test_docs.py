@@ -20,6 +20,7 @@ from execserver.relay.limits import Limits
 from execserver.verbs import aliases, audit, doctor, relay, relay_status, relay_token, token, upgrade
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
+from tests.test_layers import INNER_FOLDERS
 
 FOLDERS = (".", "docs", "bench", "helpers", "launcher", "sdk")
 PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
@@ -219,7 +220,7 @@ def test_the_repository_names_nothing_of_its_makers_workplace() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("folder", ["services", "client", "box"])
+@pytest.mark.parametrize("folder", ["services", "client"])
 def test_each_module_of_a_large_folder_has_its_place_in_the_architecture(folder: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     table = re.search(rf"^\| `{folder}/` \| modules \|\n((?:\|.*\n)+)", page, re.MULTILINE)
@@ -229,3 +230,18 @@ def test_each_module_of_a_large_folder_has_its_place_in_the_architecture(folder:
     inside = (ROOT / "execserver" / folder).iterdir()
     there = {each.stem for each in inside if each.suffix == ".py" or (each / "__init__.py").exists()}
     assert sorted(named) == sorted(there - {"__init__"})
+
+
+@pytest.mark.parametrize("part", INNER_FOLDERS)
+def test_the_folders_of_a_large_part_are_in_the_architecture(part: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = re.search(rf"^\| `{part}/` \| what \| modules \|\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert table is not None
+    told: dict[str, list[str]] = {}
+    for row in table[1].splitlines():
+        folder, _, modules = row.strip("|").split("|")
+        told.setdefault(folder.strip(" `/"), []).extend(re.findall(r"`(\w+)`", modules))
+    assert tuple(told) == INNER_FOLDERS[part]
+    for folder, modules in told.items():
+        there = {path.stem for path in (ROOT / "execserver" / part / folder).glob("*.py")} - {"__init__"}
+        assert sorted(modules) in ([], sorted(there)), folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.box.running import limits_of
+from execserver.box.commands.running import limits_of
 from execserver.cli import parse
 from execserver.leaving import Leave
 from execserver.limit_options import limits_of_command

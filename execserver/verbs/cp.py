@@ -60,8 +60,8 @@ def _main() -> int:
     if resumes and sides.target == "-":
         raise found.mistaken(Mistake("what goes to stdout cannot be resumed"))
     box = box_of(sides.box, parsed)
-    from execserver.box.copies import PATIENCE_S, copy
-    from execserver.box.running import open_client
+    from execserver.box.commands.running import open_client
+    from execserver.box.transfer.copies import PATIENCE_S, copy
 
     is_stream = "-" in (*sides.sources, sides.target)  # which may pause for as long as it likes
     client = open_client(box, request_timeout=None if is_stream else PATIENCE_S)
@@ -71,7 +71,7 @@ def _main() -> int:
                 *(client, box, sides.sources, sides.target), up=sides.up, quiet=quiet, resumes=resumes
             )
         if resumes:
-            from execserver.box.syncing import without_trees
+            from execserver.box.transfer.syncing import without_trees
 
             raise without_trees(box)
         return _through_programs(client, box, sides, quiet=quiet, silence_s=PATIENCE_S)
@@ -83,7 +83,7 @@ def _through_programs(
     client: ExecServerClient, box: Box, sides: Sides, *, quiet: bool, silence_s: float
 ) -> int:
     """Copy through `tar` or `cat` on the box.  Raises Leave."""
-    from execserver.box.copying import Copier
+    from execserver.box.transfer.copying import Copier
 
     copier = Copier(client, box, quiet=quiet, silence_s=silence_s)
     if sides.up:

@@ -51,10 +51,10 @@ def _main() -> int:
         raise found.mistaken(Mistake("a file must be on a box: NAME:PATH or :PATH"))
     if len({name for _, name, _ in there}) != 1:
         raise found.mistaken(Mistake("all files must be on the same box"))
-    from execserver.box import editor
+    from execserver.box.files import editor
 
     words = editor.chosen()
-    from execserver.box.editing import edit
+    from execserver.box.files.editing import edit
 
     name, default = there[0][1], parsed.options.get("--box")
     cp = ["execserver", "cp", *(["--box", default] if default is not None and name is None else [])]

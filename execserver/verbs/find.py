@@ -97,7 +97,7 @@ def _find() -> int:
     if kind is not None and kind not in _TYPES:
         raise found.mistaken(Mistake(f"invalid value '{kind}' for '--type <TYPE>': f or d"))
     name, (path,) = _on_one_box(found, parsed.operands[:1])
-    from execserver.box.finding import Manner, any_of, find
+    from execserver.box.files.finding import Manner, any_of, find
 
     options = parsed.options
     manner = Manner("--gitignore" in options, "--json" in options, "--null" in options)
@@ -111,7 +111,7 @@ def _grep() -> int:
     if len(parsed.operands) < 2:
         raise found.mistaken(Mistake("a pattern and a path are needed"))
     name, paths = _on_one_box(found, parsed.operands[1:])
-    from execserver.box.finding import Manner, Wanted, any_of, grep
+    from execserver.box.files.finding import Manner, Wanted, any_of, grep
 
     options = parsed.options
     glob = options.get("--glob")

@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _main() -> int:
-    from execserver.box.forwards import parse, parse_listen
+    from execserver.box.ports.forwards import parse, parse_listen
 
     found = program("forward", HELP, _USAGE)
     parsed = found.parse(sys.argv[1:])
@@ -60,6 +60,6 @@ def _main() -> int:
             proxies.append(place)
     if not (here or there or proxies):
         raise found.mistaken(Mistake("there is nothing to forward: PORT:HOST:PORT, --reverse or --socks"))
-    from execserver.box.forwarding import Forwarder
+    from execserver.box.ports.forwarding import Forwarder
 
     return Forwarder(box_of(box, parsed)).run(here, there, proxies)

@@ -113,7 +113,7 @@ def _ps() -> int:
     found = program("ps", PS_HELP, "[BOX] [OPTIONS]")
     parsed = found.parse(sys.argv[1:])
     box = only_box(found, parsed)
-    from execserver.box import listing
+    from execserver.box.commands import listing
 
     put(listing.listed(box_of(box, parsed), as_json="--json" in parsed.options))
     return 0
@@ -123,7 +123,7 @@ def _attach() -> int:
     found = program("attach", ATTACH_HELP, _USAGE)
     parsed = found.parse(sys.argv[1:])
     box, name = box_and_name(found, parsed)
-    from execserver.box import watching
+    from execserver.box.commands import watching
     from execserver.box.manner import Predict
 
     predict = Predict(parsed.options.get("--predict", "adaptive"))
@@ -137,7 +137,7 @@ def _logs() -> int:
     given = parsed.options.get("--tail")
     if given is not None and not (given.isascii() and given.isdigit() and len(given) <= 8):
         raise found.mistaken(Mistake(f"invalid value '{given}' for '--tail <N>': a number of lines"))
-    from execserver.box.logs import logs as print_logs
+    from execserver.box.commands.logs import logs as print_logs
 
     tail = None if given is None else min(int(given), _MAX_TAIL)
     follow, since_ms = "--follow" in parsed.options, _since(found, parsed.options.get("--since"))
@@ -147,7 +147,7 @@ def _logs() -> int:
 def _since(found: Program, given: str | None) -> int | None:
     if given is None:
         return None
-    from execserver.box.kept import milliseconds
+    from execserver.box.commands.kept import milliseconds
 
     span = milliseconds(given)
     if span is None:
@@ -159,7 +159,7 @@ def _wait() -> int:
     found = program("wait", WAIT_HELP, _USAGE)
     parsed = found.parse(sys.argv[1:])
     box, name = box_and_name(found, parsed)
-    from execserver.box import watching
+    from execserver.box.commands import watching
 
     return watching.wait(box_of(box, parsed), name)
 
@@ -174,6 +174,6 @@ def _kill() -> int:
     if signal_name not in _SIGNALS:
         text = f"invalid value '{given}' for '--signal <SIGNAL>'\n  [possible values: {', '.join(_SIGNALS)}]"
         raise found.mistaken(Mistake(text))
-    from execserver.box import watching
+    from execserver.box.commands import watching
 
     return watching.kill(box_of(box, parsed), name, signal_name)

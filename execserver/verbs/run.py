@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from execserver.box.running import Command
-    from execserver.box.talking import Stay
+    from execserver.box.commands.running import Command
+    from execserver.box.commands.talking import Stay
 
 HELP = """\
 Run a command on a box: its output, input, signals and exit status are yours.
@@ -115,7 +115,7 @@ def _run() -> int:
     if "--tty" in parsed.options and "--no-tty" in parsed.options:
         raise found.mistaken(Mistake("the argument '--tty' cannot be used with '--no-tty'"))
     stay = _stay(found, parsed)
-    from execserver.box import talking
+    from execserver.box.commands import talking
 
     if "--detach" in parsed.options:
         command = _command(found, parsed, given[at + 1 :], tty="--tty" in parsed.options, pipe_stdin=False)
@@ -137,14 +137,14 @@ def _shell() -> int:
 
     if not both_ends():
         raise failure("a shell needs a terminal", "execserver run -- COMMAND")
-    from execserver.box import talking
+    from execserver.box.commands import talking
 
     return talking.shell(box_of(box, parsed), command, stay)
 
 
 def _command(found: Program, parsed: Parsed, argv: Sequence[str], *, tty: bool, pipe_stdin: bool) -> Command:
+    from execserver.box.commands.running import Command
     from execserver.box.manner import Predict
-    from execserver.box.running import Command
 
     options = parsed.options
     return Command(
@@ -169,8 +169,8 @@ def _limits(found: Program, parsed: Parsed) -> dict[str, int]:
 
 
 def _stay(found: Program, parsed: Parsed) -> Stay:
-    from execserver.box.kept import is_process_name, milliseconds
-    from execserver.box.talking import Stay
+    from execserver.box.commands.kept import is_process_name, milliseconds
+    from execserver.box.commands.talking import Stay
 
     span, name = parsed.options.get("--keep"), parsed.options.get("--name")
     keep_ms = None if span is None else milliseconds(span)

@@ -56,8 +56,8 @@ def _main() -> int:
     given = parsed.options
     if "--watch" in given and "--dry-run" in given:
         raise found.mistaken(Mistake("'--watch' and '--dry-run' exclude each other"))
-    from execserver.box.copies import Wanted, sync
-    from execserver.box.syncing import Manner
+    from execserver.box.transfer.copies import Wanted, sync
+    from execserver.box.transfer.syncing import Manner
 
     globs = [word.partition("=")[2] for word in parsed.words if word.startswith("--exclude=")]
     manner = Manner("--delete" in given, "--checksum" in given, "--dry-run" in given, tuple(globs))

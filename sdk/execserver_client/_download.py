@@ -1,8 +1,8 @@
 """From a box to here: a file, or a tree as an archive.
 
-Whatever the box sends, nothing is written but at the target and below it: `execserver.box.unpacking` sees to
-that.  A file gets its name once it is whole.  The disk is written to in threads, a piece at a time, while the
-next piece is on its way; no more than that is held.
+Whatever the box sends, nothing is written but at the target and below it: `execserver.box.trees.unpacking`
+sees to that.  A file gets its name once it is whole.  The disk is written to in threads, a piece at a time,
+while the next piece is on its way; no more than that is held.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-from execserver.box import tar
-from execserver.box.native import native
 from execserver.box.shown import shown
-from execserver.box.tar import BadArchive, Entry, Reader
-from execserver.box.unpacking import Unpacker
+from execserver.box.trees import tar
+from execserver.box.trees.native import native
+from execserver.box.trees.tar import BadArchive, Entry, Reader
+from execserver.box.trees.unpacking import Unpacker
 from execserver.client.errors import FileTooLarge, ProtocolViolation, TransferFailed, UnsupportedByServer
 from execserver.client.operations import content, files, trees
 from execserver.client.operations.content import BLOCK_BYTES, WHOLE_READ_BYTES, Handles

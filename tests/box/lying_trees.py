@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from execserver.box import tar
+from execserver.box.trees import tar
 from execserver.protocol.tar_header import BLOCK
 from tests.box.liar import Answer, Asked, Liar
 

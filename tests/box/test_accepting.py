@@ -8,9 +8,9 @@ import gevent
 import pytest
 from gevent import socket
 
-from execserver.box import accepting
-from execserver.box.accepting import Doors
-from execserver.box.forwards import Place
+from execserver.box.ports import accepting
+from execserver.box.ports.accepting import Doors
+from execserver.box.ports.forwards import Place
 from execserver.eventloop.ends import End
 from tests.support.greenlets import loop_failures, the_hub_settles, turns
 from tests.support.sockets import need_ipv6

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.box import packing, tar
-from execserver.box.tar import BadArchive, Entry, Reader
-from execserver.box.unpacking import Unpacker
+from execserver.box.trees import packing, tar
+from execserver.box.trees.tar import BadArchive, Entry, Reader
+from execserver.box.trees.unpacking import Unpacker
 from tests.box.boxes import Person, mistaken
 from tests.support.server_process import ServerProcess
 

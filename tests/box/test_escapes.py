@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.box.escapes import Asked, Escapes
+from execserver.box.commands.escapes import Asked, Escapes
 
 
 @pytest.mark.parametrize(

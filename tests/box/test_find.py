@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box.answers import Root
-from execserver.box.finding import any_of
+from execserver.box.files.answers import Root
+from execserver.box.files.finding import any_of
 from execserver.client.errors import ProtocolViolation
 from execserver.protocol.paths import PathUri
 from tests.box.boxes import Person, mistaken

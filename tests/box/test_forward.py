@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from execserver.box.forwards import Forward, Place, parse, parse_listen
+from execserver.box.ports.forwards import Forward, Place, parse, parse_listen
 from tests.box.boxes import Person, cut_way, mistaken
 from tests.support.server_process import ServerProcess
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box import copies, tar
+from execserver.box.transfer import copies
+from execserver.box.trees import tar
 from tests.box.liar import EVIL, Asked, Liar
 from tests.box.lying_trees import archived, flagged, sending, small_files
 from tests.box.test_hostile_box import ESCAPED, Visit

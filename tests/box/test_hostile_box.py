@@ -10,7 +10,8 @@ from pathlib import Path
 import gevent
 import pytest
 
-from execserver.box import connecting, logs, watching
+from execserver.box import connecting
+from execserver.box.commands import logs, watching
 from execserver.client import ExecServerClient
 from execserver.client.event_log import Output
 from execserver.dispatch import VERBS
@@ -113,7 +114,7 @@ def test_a_box_that_never_answers_is_given_up(hasty: Visit) -> None:
 def test_a_box_that_stops_answering_in_a_copy_is_given_up(
     run: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from execserver.box import copies
+    from execserver.box.transfer import copies
 
     monkeypatch.setattr(copies, "PATIENCE_S", 0.2)
     where = {"fs_canonicalize": lambda asked: asked.refuse("no such file", -32004)}
@@ -255,7 +256,7 @@ def test_a_flood_is_the_reason_also_where_the_writer_notices_the_end_first(
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", EVIL, "y/../x", "other"])
 def test_an_archive_leads_nowhere_else(name: str, run: Visit, tmp_path: Path) -> None:
-    from execserver.box import tar
+    from execserver.box.trees import tar
 
     def send(asked: Asked) -> None:
         begin(asked)

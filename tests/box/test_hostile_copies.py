@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box import copies, there
+from execserver.box.transfer import copies
+from execserver.box.trees import there
 from execserver.client.operations import trees
 from tests.box.liar import EVIL, Answer, Asked
 from tests.box.lying_trees import (

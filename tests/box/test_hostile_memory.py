@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from execserver.box import tar
+from execserver.box.trees import tar
 from tests.box.boxes import Person
 from tests.box.liar import EVIL, Answer, Asked, Liar
 from tests.box.lying_trees import TOP, Json, archived, box, endless, entry, in_base64, page

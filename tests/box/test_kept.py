@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from execserver.box.kept import is_process_name, milliseconds
-from execserver.box.logs import last_lines
+from execserver.box.commands.kept import is_process_name, milliseconds
+from execserver.box.commands.logs import last_lines
 from execserver.client.event_log import Output
 from tests.box.boxes import Person, cut_way, mistaken
 from tests.box.test_shell import wait_for_prompt

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.box import line_reader
-from execserver.box.line_model import BLANK
-from execserver.box.line_reader import LineReader
-from execserver.box.line_style import styled
+from execserver.box.keys import line_reader
+from execserver.box.keys.line_model import BLANK
+from execserver.box.keys.line_reader import LineReader
+from execserver.box.keys.line_style import styled
 from tests.box.far_side import COLUMNS, ROWS, Terminal
 from tests.box.test_prediction import NOISE
 

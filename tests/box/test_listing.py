@@ -7,7 +7,7 @@ import socket
 
 from execserver.box import survey
 from execserver.box.book import Entry
-from execserver.box.listing import table
+from execserver.box.commands.listing import table
 from execserver.protocol.watching import SessionProcess
 
 EVIL = "\x1b]0;owned\x07\n\u202e"

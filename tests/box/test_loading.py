@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import gevent
 import pytest
 
-from execserver.box import talking
+from execserver.box.commands import talking
 from tests.box.boxes import Person
 from tests.support.server_process import ServerProcess
 
@@ -36,7 +36,7 @@ def test_a_command_over_a_websocket_loads_few_modules(person: Person, server: Se
     assert set(loaded) & NOT_NEEDED == set()
     # While the box starts the command, and not before it is asked to.
     connected = loaded.index("execserver.client.websocket_transport")
-    assert connected < loaded.index("execserver.box.conversation")
+    assert connected < loaded.index("execserver.box.commands.conversation")
 
 
 class Interrupts:
@@ -45,14 +45,14 @@ class Interrupts:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> None:
         """Interrupt one import."""
-        if name == "execserver.box.conversation":
+        if name == "execserver.box.commands.conversation":
             raise KeyboardInterrupt
 
 
 def test_an_interrupt_while_loading_reaches_who_waits(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "execserver.box.conversation", raising=False)
+    monkeypatch.delitem(sys.modules, "execserver.box.commands.conversation", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Interrupts, *sys.meta_path])
     loading = gevent.spawn(talking._load_conversation)
     with pytest.raises(KeyboardInterrupt):

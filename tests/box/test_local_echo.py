@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.box import local_echo
 from execserver.box.descriptors import Sink
-from execserver.box.local_echo import LocalEcho
+from execserver.box.keys import local_echo
+from execserver.box.keys.local_echo import LocalEcho
 from execserver.box.manner import Predict
 from execserver.box.terminal import Size
 from tests.box.boxes import Person, Screen

@@ -9,7 +9,7 @@ import gevent
 import pytest
 from gevent.pool import Pool
 
-from execserver.box.watching import leave
+from execserver.box.commands.watching import leave
 from execserver.client.client import ExecServerClient
 from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions

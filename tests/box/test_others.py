@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.box.nodes import TooLarge
-from execserver.box.others import Others
+from execserver.box.trees.nodes import TooLarge
+from execserver.box.trees.others import Others
 
 
 def test_a_listing_of_others_without_end_is_given_up_and_none_is_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("execserver.box.others.MAX_NODES", 3)
+    monkeypatch.setattr("execserver.box.trees.others.MAX_NODES", 3)
     others = Others()
     for _ in range(3):
         others.add(b"/x\x1b\n")

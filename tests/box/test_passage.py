@@ -13,7 +13,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from execserver.box.passage import SHORT_BYTES, Passage, join
+from execserver.box.ports.passage import SHORT_BYTES, Passage, join
 from execserver.client import ExecServerClient
 from execserver.client.ports import PortStream
 from execserver.client.websocket_transport import WebSocketTransport

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from execserver.box.past import Past
+from execserver.box.commands.past import Past
 
 QUERIES = [
     b"\x05",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.box.line_reader import LineReader
-from execserver.box.prediction import MOST_KEYS, Prediction
+from execserver.box.keys.line_reader import LineReader
+from execserver.box.keys.prediction import MOST_KEYS, Prediction
 from tests.box.far_side import COLUMNS, ROWS, SECRET, Echo, Shell, Terminal, cut
 
 PROMPTS = [b"$ ", b"\x1b[01;32mme@box\x1b[00m:\x1b[34m~\x1b[00m$ ", "\u276f ".encode(), b">>> "]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from execserver.box import progress
+from execserver.box.transfer import progress
 from tests.box.boxes import Person
 from tests.box.lying_trees import TOP, box, entry, page, said
 

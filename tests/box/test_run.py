@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from execserver.box.running import Command, params_ahead
+from execserver.box.commands.running import Command, params_ahead
 from tests.box.boxes import Person, cut_way, mistaken, ssh_host, without_sshd
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box import comparing
-from execserver.box.changes import Hopeless, check_hope
-from execserver.box.comparing import Plan
-from execserver.box.download import Download
-from execserver.box.nodes import Excluded, Kind, Node, TooLarge
-from execserver.box.others import Others
-from execserver.box.report import Report
-from execserver.box.syncing import Manner, Sync
-from execserver.box.there import BoxTree, add
-from execserver.box.upload import Upload
+from execserver.box.transfer import comparing
+from execserver.box.transfer.changes import Hopeless, check_hope
+from execserver.box.transfer.comparing import Plan
+from execserver.box.transfer.download import Download
+from execserver.box.transfer.report import Report
+from execserver.box.transfer.syncing import Manner, Sync
+from execserver.box.transfer.upload import Upload
+from execserver.box.trees.nodes import Excluded, Kind, Node, TooLarge
+from execserver.box.trees.others import Others
+from execserver.box.trees.there import BoxTree, add
 from execserver.client import ExecServerClient, ProtocolViolation
 from execserver.leaving import Leave
 from execserver.protocol.batches import FsListEntry, FsNodeKind, FsReadManyFile

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box.following import _rounds
-from execserver.box.local_watch import LocalWatch
-from execserver.box.report import Report
-from execserver.box.syncing import Manner, Sync
+from execserver.box.transfer.following import _rounds
+from execserver.box.transfer.local_watch import LocalWatch
+from execserver.box.transfer.report import Report
+from execserver.box.transfer.syncing import Manner, Sync
 from execserver.client import ExecServerClient
 from tests.box.boxes import WAIT_S, Person, cut_way
 from tests.box.test_cp import listing

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box import tar
-from execserver.box.tar import BadArchive, Entry, Reader
+from execserver.box.trees import tar
+from execserver.box.trees.tar import BadArchive, Entry, Reader
 from execserver.protocol.tar_header import BLOCK
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from execserver.box.comparing import Plan
-from execserver.box.nodes import Kind, Node
-from execserver.box.report import Report
-from execserver.box.there import BoxTree
-from execserver.box.upload import Upload
+from execserver.box.transfer.comparing import Plan
+from execserver.box.transfer.report import Report
+from execserver.box.transfer.upload import Upload
+from execserver.box.trees.nodes import Kind, Node
+from execserver.box.trees.there import BoxTree
 from execserver.client import ExecServerClient
 from execserver.protocol.batches import FsWriteEntry
 from tests.client.conftest import the_hub_settles as the_hub_settles

@@ -16,8 +16,8 @@ from gevent.pool import Pool
 from execserver.box import book, survey
 from execserver.box.address import BadBox, is_name
 from execserver.box.book import Entry
+from execserver.box.commands.running import home_of
 from execserver.box.connecting import Box
-from execserver.box.running import home_of
 from execserver.box.target import of_entry
 from execserver.box.web.failing import NOT_FOUND, CallFailed
 from execserver.box.web.link import Link, Tell

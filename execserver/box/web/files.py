@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gevent.pool import Pool
 
-from execserver.box.running import home_of
+from execserver.box.commands.running import home_of
 from execserver.box.web.failing import CHANGED, NOT_FOUND, WRONG, CallFailed, of_client
 from execserver.box.web.paths import is_name, text_of, uri_of
 from execserver.client.errors import ExecServerError

@@ -12,7 +12,7 @@ from gevent import socket
 from gevent.pool import Pool
 from gevent.server import StreamServer
 
-from execserver.box.passage import join
+from execserver.box.ports.passage import join
 from execserver.box.web.failing import BUSY, NOT_FOUND, UNSUPPORTED, CallFailed
 from execserver.eventloop.ends import of_gevent
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import gevent
 from gevent.lock import Semaphore
 
+from execserver.box.commands.kept import DETACHED_MS, SHELL_MS
 from execserver.box.connecting import Box, connect
-from execserver.box.kept import DETACHED_MS, SHELL_MS
 from execserver.box.web.failing import BUSY, TIMEOUT, CallFailed, of_client, of_leave
 from execserver.client.errors import ExecServerError
 from execserver.client.options import MIB, ExecServerClientConnectOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from execserver.box import kept
-from execserver.box.running import Command, login_shell
-from execserver.box.running import start as start_command
+from execserver.box.commands import kept
+from execserver.box.commands.running import Command, login_shell
+from execserver.box.commands.running import start as start_command
 from execserver.box.web.failing import BUSY, NOT_FOUND, WRONG, CallFailed
 from execserver.box.web.terminals import Terminal
 from execserver.client.policies import POLICIES

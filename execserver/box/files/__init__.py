@@ -1,0 +1,1 @@
+"""`find`, `grep` and `edit` on the files of a box."""

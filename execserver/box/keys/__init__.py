@@ -1,0 +1,1 @@
+"""Keys that show before the box has answered."""

@@ -1,0 +1,1 @@
+"""TCP connections through a box."""

@@ -1,0 +1,1 @@
+"""`sync` and `cp`: two trees, what differs, and doing it."""

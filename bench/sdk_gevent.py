@@ -26,7 +26,7 @@ from bench.sdk_work import (
 from execserver.box.connecting import connect, find
 from execserver.box.transfer.copies import copy
 from execserver.client import ExecServerClient, ExecServerClientConnectOptions
-from execserver.client.event_log import Output
+from execserver.client.rules.event_log import Output
 
 Measure = Callable[[ExecServerClient, Task], Figures]
 

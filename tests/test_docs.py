@@ -220,7 +220,7 @@ def test_the_repository_names_nothing_of_its_makers_workplace() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("folder", ["services", "client"])
+@pytest.mark.parametrize("folder", ["services"])
 def test_each_module_of_a_large_folder_has_its_place_in_the_architecture(folder: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     table = re.search(rf"^\| `{folder}/` \| modules \|\n((?:\|.*\n)+)", page, re.MULTILINE)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from execserver.client import urls
+from execserver.client.carriers import urls
 
 FORMS: Final = "ws://HOST:PORT, wss://HOST, unix:/PATH, ssh:HOST or relay:https://RELAY/ENVIRONMENT"
 SCHEMES: Final = ("ws", "wss", "unix", "ssh", "relay")

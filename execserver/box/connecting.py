@@ -16,8 +16,8 @@ import gevent
 from execserver.box import target
 from execserver.box.address import BadBox, Own, Relay, Server, Ssh
 from execserver.box.shown import shown
+from execserver.client.carriers.credentials import token_in
 from execserver.client.client import ExecServerClient
-from execserver.client.credentials import token_in
 from execserver.client.errors import (
     ConnectFailed,
     ExecServerError,

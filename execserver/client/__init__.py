@@ -20,7 +20,7 @@ thread that made it.  Other work of a gevent program goes on as long as it is co
 `connect_remote` reaches a machine without open ports through a relay, end-to-end encrypted.
 
 A lost connection is resumed automatically and running processes go on; see `ExecServerClient`.  Unread output
-is bounded; see `execserver.client.flow_rules`.  Every error is an `ExecServerError`.
+is bounded; see `execserver.client.rules.flow_rules`.  Every error is an `ExecServerError`.
 
 The names below are loaded when first used, so importing one module loads only what it needs.
 """
@@ -29,8 +29,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from execserver.client.carriers.transport import Transport
     from execserver.client.client import URL_VARIABLE, ExecServerClient
-    from execserver.client.collecting import CompletedProcess
     from execserver.client.errors import (
         ConnectFailed,
         ConnectTimeout,
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
         UnsupportedByServer,
         WaitTimeout,
     )
-    from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
     from execserver.client.files import RemoteFile, RemoteFiles
     from execserver.client.http import HttpFailed, HttpResponse, HttpStream
     from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
     from execserver.client.process import RemoteProcess
-    from execserver.client.recovery import SessionState
-    from execserver.client.transport import Transport
+    from execserver.client.rules.collecting import CompletedProcess
+    from execserver.client.rules.event_log import Closed, Event, Exited, Output, ReadState
+    from execserver.client.rules.recovery import SessionState
 
 __all__ = [
     "URL_VARIABLE",
@@ -116,16 +116,16 @@ __all__ = [
 
 _HOMES = {
     "URL_VARIABLE": "client",
-    "Transport": "transport",
-    "Closed": "event_log",
-    "CompletedProcess": "collecting",
+    "Transport": "carriers.transport",
+    "Closed": "rules.event_log",
+    "CompletedProcess": "rules.collecting",
     "ConnectFailed": "errors",
     "ConnectTimeout": "errors",
-    "Event": "event_log",
+    "Event": "rules.event_log",
     "ExecServerClient": "client",
     "ExecServerClientConnectOptions": "options",
     "ExecServerError": "errors",
-    "Exited": "event_log",
+    "Exited": "rules.event_log",
     "FileTooLarge": "errors",
     "HttpFailed": "http",
     "HttpResponse": "http",
@@ -137,11 +137,11 @@ _HOMES = {
     "InvalidUrl": "errors",
     "MethodNotFoundError": "errors",
     "NotFoundError": "errors",
-    "Output": "event_log",
+    "Output": "rules.event_log",
     "OutputGap": "errors",
     "OutputTooLarge": "errors",
     "ProtocolViolation": "errors",
-    "ReadState": "event_log",
+    "ReadState": "rules.event_log",
     "RegistryRefused": "errors",
     "RemoteConfigurationError": "errors",
     "RemoteExecServerConnectArgs": "options",
@@ -153,7 +153,7 @@ _HOMES = {
     "ResumeFailed": "errors",
     "SessionBusyError": "errors",
     "StartFailed": "errors",
-    "SessionState": "recovery",
+    "SessionState": "rules.recovery",
     "StdinUnavailable": "errors",
     "TokenFileUnusable": "errors",
     "TransportClosed": "errors",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 import gevent
 import msgspec
 
-from execserver.client import wire
 from execserver.client.errors import InvalidUrl, RemoteModeUnavailable
-from execserver.client.flow import Gate
+from execserver.client.greenlets.flow import Gate
+from execserver.client.greenlets.router import Router
+from execserver.client.greenlets.session import OpenTransport, Session
 from execserver.client.launching import Launcher, ahead_of
 from execserver.client.operations.processes import require_members
 from execserver.client.options import (
@@ -21,11 +22,10 @@ from execserver.client.options import (
 )
 from execserver.client.parts import Parts
 from execserver.client.process import RemoteProcess
-from execserver.client.recovery import Pauses, SessionState
-from execserver.client.router import Router
-from execserver.client.session import OpenTransport, Session
-from execserver.client.starting import start_params
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.recovery import Pauses, SessionState
+from execserver.client.rules.starting import start_params
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.environment import (
     EnvironmentInfo,
     EnvironmentSandboxResponse,
@@ -46,8 +46,8 @@ from execserver.protocol.process_methods import (
 from execserver.protocol.session import KeptSession, NoParams
 
 if TYPE_CHECKING:
-    from execserver.client.stdio_transport import StdioTransport
-    from execserver.client.websocket_transport import WebSocketTransport
+    from execserver.client.carriers.stdio_transport import StdioTransport
+    from execserver.client.carriers.websocket_transport import WebSocketTransport
     from execserver.protocol.audit import AuditHeadResponse
     from execserver.protocol.resource_limits import ResourceLimits
 
@@ -101,8 +101,8 @@ class ExecServerClient(Parts):
 
         Raises `InvalidUrl`, `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation` or `RequestFailed`.
         """
-        from execserver.client.urls import parse_url  # late, as all transports: a program needs one
-        from execserver.client.websocket_transport import WebSocketTransport
+        from execserver.client.carriers.urls import parse_url  # late, as all transports: a program needs one
+        from execserver.client.carriers.websocket_transport import WebSocketTransport
 
         chosen = options or ExecServerClientConnectOptions()
         parse_url(url)
@@ -128,7 +128,7 @@ class ExecServerClient(Parts):
         lost one is not resumed.  `on_start` is called with the pid of the child, which is its group's, before
         anything is sent.  `grace`: seconds it may take to end by itself.  Raises as `connect` does.
         """
-        from execserver.client.stdio_transport import StdioTransport
+        from execserver.client.carriers.stdio_transport import StdioTransport
 
         chosen = options or ExecServerClientConnectOptions()
 
@@ -151,8 +151,8 @@ class ExecServerClient(Parts):
         and what `connect` does; `RemoteModeUnavailable` where the cryptography cannot be loaded.
         """
         try:
-            from execserver.client.relay_connector import RelayConnector
-            from execserver.client.relay_transport import (
+            from execserver.client.relay.connector import RelayConnector
+            from execserver.client.relay.transport import (
                 RelayTransport,  # late: cryptography takes time to load
             )
         except ImportError as error:
@@ -179,7 +179,7 @@ class ExecServerClient(Parts):
         empty, or `none`, which switches executors off; `RemoteConfigurationError` when only some of the three
         are set; and what `connect` and `connect_remote` do.
         """
-        from execserver.client.remote_env import remote_args
+        from execserver.client.relay.remote_env import remote_args
 
         variables = os.environ if environ is None else environ
         remote = remote_args(variables, options or ExecServerClientConnectOptions())

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from execserver.client.collecting import Collector, CompletedProcess
 from execserver.client.errors import (
     OutputGap,
     RequestFailed,
@@ -15,7 +14,8 @@ from execserver.client.errors import (
     TransportClosed,
     kept,
 )
-from execserver.client.event_log import Output
+from execserver.client.rules.collecting import Collector, CompletedProcess
+from execserver.client.rules.event_log import Output
 
 if TYPE_CHECKING:
     from execserver.client.process import RemoteProcess

@@ -10,13 +10,13 @@ from typing import Protocol, Self
 
 from gevent.event import Event
 
-from execserver.client.batch_log import BatchLog
-from execserver.client.errands import finish, opened
 from execserver.client.errors import ExecServerError, WaitTimeout
+from execserver.client.greenlets.errands import finish, opened
+from execserver.client.greenlets.router import Watch
+from execserver.client.greenlets.session import Session
 from execserver.client.operations import watches as asking
 from execserver.client.operations.call import drive
-from execserver.client.router import Watch
-from execserver.client.session import Session
+from execserver.client.rules.batch_log import BatchLog
 from execserver.protocol.file_watches import FsChangesNotification, FsWatchParams, FsWatchResponse
 from execserver.protocol.files import FsWalkError
 

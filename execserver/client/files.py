@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from execserver.client.errors import ExecServerError
+from execserver.client.greenlets.session import Session
 from execserver.client.operations import content, files
 from execserver.client.operations.call import drive
 from execserver.client.operations.content import BLOCK_BYTES, Handles
-from execserver.client.session import Session
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.client.trees import TreeMethods
-from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
 from execserver.protocol.changes import FsGetVersionResponse
 from execserver.protocol.files import FileVersion

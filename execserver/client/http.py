@@ -7,7 +7,11 @@ from typing import Self
 
 from gevent.event import Event
 
-from execserver.client.body_log import (
+from execserver.client.errors import ExecServerError
+from execserver.client.greenlets.flow import Gate, Inlet
+from execserver.client.greenlets.router import Stream
+from execserver.client.greenlets.session import Session
+from execserver.client.rules.body_log import (
     BodyLog,
     Headers,
     HttpFailed,
@@ -15,10 +19,6 @@ from execserver.client.body_log import (
     first_header,
     http_params,
 )
-from execserver.client.errors import ExecServerError
-from execserver.client.flow import Gate, Inlet
-from execserver.client.router import Stream
-from execserver.client.session import Session
 from execserver.protocol.http import (
     HttpHeader,
     HttpRequestBodyDeltaNotification,

@@ -14,10 +14,10 @@ from execserver.protocol.process import ExecParams, TerminateParams
 from execserver.protocol.process_methods import PROCESS_START, PROCESS_TERMINATE
 
 if TYPE_CHECKING:
-    from execserver.client.connection import Connection, Posted
-    from execserver.client.flow import Gate
-    from execserver.client.router import Router
-    from execserver.client.session import Session
+    from execserver.client.greenlets.connection import Connection, Posted
+    from execserver.client.greenlets.flow import Gate
+    from execserver.client.greenlets.router import Router
+    from execserver.client.greenlets.session import Session
 
 
 class Launcher:

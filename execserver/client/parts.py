@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from execserver.client.flow import Gate
-from execserver.client.router import Router
-from execserver.client.session import Session
+from execserver.client.greenlets.flow import Gate
+from execserver.client.greenlets.router import Router
+from execserver.client.greenlets.session import Session
 
 if TYPE_CHECKING:
     from execserver.client.ports import RemotePorts

@@ -16,15 +16,15 @@ import gevent
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
-from execserver.client.errands import finish, opened, opened_at_once, told_at_once
 from execserver.client.errors import ExecServerError, TransportClosed
+from execserver.client.greenlets.errands import finish, opened, opened_at_once, told_at_once
+from execserver.client.greenlets.quick_pieces import QuickPieces
+from execserver.client.greenlets.session import Session
 from execserver.client.operations import ports as asking
 from execserver.client.operations.call import Operation, drive
-from execserver.client.port_log import PortLog
-from execserver.client.port_table import PortTable
-from execserver.client.quick_pieces import QuickPieces
-from execserver.client.session import Session
-from execserver.client.wire import Sandbox
+from execserver.client.rules.port_log import PortLog
+from execserver.client.rules.port_table import PortTable
+from execserver.client.rules.wire import Sandbox
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortListResponse
 
 T = TypeVar("T")
@@ -297,7 +297,7 @@ class RemotePorts(PortTable[PortStream]):
         self, log: PortLog, pieces: Iterable[bytes], refused: Callable[[], object] | None = None
     ) -> None:
         """Send pieces of a stream."""
-        from execserver.client.pipelining import send_all  # late: few programs send much
+        from execserver.client.greenlets.pipelining import send_all  # late: few programs send much
 
         send_all(self._session, log, pieces, refused)
 

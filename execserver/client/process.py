@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Self
 
 from gevent.event import Event as Signal
 
-from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
 from execserver.client.communicate import communicate
 from execserver.client.errors import ExecServerError, TransportClosed, WaitTimeout
-from execserver.client.event_log import Event, Exited, Output, ReadState
-from execserver.client.flow import Gate, Inlet
+from execserver.client.greenlets.flow import Gate, Inlet
+from execserver.client.greenlets.session import Session
 from execserver.client.operations import processes as operations
 from execserver.client.operations.call import drive
-from execserver.client.process_state import ProcessState
-from execserver.client.session import Session
+from execserver.client.rules.collecting import MAX_COLLECTED, CompletedProcess
+from execserver.client.rules.event_log import Event, Exited, Output, ReadState
+from execserver.client.rules.process_state import ProcessState
 from execserver.eventloop.locks import BoundedSemaphore
 from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN, PROCESS_SIGNAL
 
 if TYPE_CHECKING:
-    from execserver.client.quick_writes import QuickWrites
+    from execserver.client.greenlets.quick_writes import QuickWrites
     from execserver.protocol.watching import LogResponse
 
 
@@ -182,7 +182,7 @@ class RemoteProcess:
 
         Otherwise as `write`, which waits for each answer and so takes longer for much.
         """
-        from execserver.client.pipelining import write_all  # late: few programs send much
+        from execserver.client.greenlets.pipelining import write_all  # late: few programs send much
 
         with self._write_lock:
             write_all(self._session, self._known, pieces)
@@ -258,7 +258,7 @@ class RemoteProcess:
 
     def quick_writes(self, attention: Callable[[], object]) -> QuickWrites:
         """Return a way to write without waiting, for a caller who alone writes to this process."""
-        from execserver.client.quick_writes import QuickWrites  # late: few type
+        from execserver.client.greenlets.quick_writes import QuickWrites  # late: few type
 
         return QuickWrites(self._session, self._known, attention)
 

@@ -10,13 +10,13 @@ from itertools import count
 from uuid import uuid4
 
 from execserver.client.errors import TransportClosed
-from execserver.client.flow import Gate
+from execserver.client.greenlets.flow import Gate
+from execserver.client.greenlets.router import Router
+from execserver.client.greenlets.session import Session
 from execserver.client.operations import sessions as asking
 from execserver.client.operations.call import drive
 from execserver.client.process import RemoteProcess
-from execserver.client.recovery import SessionState
-from execserver.client.router import Router
-from execserver.client.session import Session
+from execserver.client.rules.recovery import SessionState
 from execserver.protocol.session import KeptSession, SessionListEntry
 from execserver.protocol.watching import SessionProcess, WatchProcessParams
 

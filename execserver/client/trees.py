@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from execserver.client.greenlets.session import Session
 from execserver.client.operations import trees
 from execserver.client.operations.call import drive
 from execserver.client.operations.pages import Pages
-from execserver.client.session import Session
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.batches import FsListEntry, FsReadManyFile, FsWriteEntry, FsWriteError
 from execserver.protocol.files import FsWalkEntry, FsWalkError
 from execserver.protocol.trees import FsHashEntry, FsSearchMatch
@@ -126,7 +126,7 @@ class TreeMethods:
         base64.  Raises `RequestFailed` as soon as one is refused, `WaitTimeout` for an answer that takes
         longer than the client's `request_timeout`.
         """
-        from execserver.client.pipelining import write_parts  # late: few programs send much
+        from execserver.client.greenlets.pipelining import write_parts  # late: few programs send much
 
         write_parts(self._session, (trees.part_params(path, entry, sandbox) for entry in entries))
 

@@ -11,7 +11,7 @@ from typing import Final
 from execserver.client.errors import NotFoundError, ResumeFailed, TransferFailed, TransportClosed
 from execserver.client.operations import content, files
 from execserver.client.operations.content import Handles
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.files import FsGetMetadataResponse
 from execserver_client._driving import adrive
 from execserver_client._transfer import Host

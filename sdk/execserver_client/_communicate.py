@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from execserver.client.collecting import Collector, CompletedProcess
 from execserver.client.errors import (
     OutputGap,
     RequestFailed,
@@ -13,7 +12,8 @@ from execserver.client.errors import (
     TransportClosed,
     kept,
 )
-from execserver.client.event_log import Output
+from execserver.client.rules.collecting import Collector, CompletedProcess
+from execserver.client.rules.event_log import Output
 
 _PIECE: Final = 128 * 1024  # large input is cut into such, so that several are under way
 

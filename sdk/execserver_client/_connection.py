@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from execserver.client import wire
-from execserver.client.calls import Calls, OnNotification, OnOutput, Outcome, closed_by
 from execserver.client.errors import ExecServerError, TransportClosed, kept
-from execserver.client.recovery import too_late
+from execserver.client.rules import wire
+from execserver.client.rules.calls import Calls, OnNotification, OnOutput, Outcome, closed_by
+from execserver.client.rules.recovery import too_late
 from execserver.protocol.lifting import JsonText
 from execserver_client._flow import Gate
 from execserver_client._slots import Slots

@@ -10,8 +10,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
+from execserver.client.carriers.urls import Address
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.urls import Address
 from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy, tunnel_request
 from execserver.http_client.trust import NoTrust, trust
 from execserver.http_client.url import Url

@@ -23,7 +23,7 @@ from execserver.client.errors import FileTooLarge, ProtocolViolation, TransferFa
 from execserver.client.operations import content, files, trees
 from execserver.client.operations.content import BLOCK_BYTES, WHOLE_READ_BYTES, Handles
 from execserver.client.operations.pages import Archive
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.files import FsWalkError
 from execserver_client._blocks import Blocks
 from execserver_client._driving import adrive

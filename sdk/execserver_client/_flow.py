@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from typing import Final, Protocol
 from weakref import ref
 
-from execserver.client import flow_rules
-from execserver.client.flow_rules import RECHECK_SECONDS, Waiting
+from execserver.client.rules import flow_rules
+from execserver.client.rules.flow_rules import RECHECK_SECONDS, Waiting
 
 _PATIENCE_TURNS: Final = 8  # so many waits without a byte taken, and the reader itself seems to wait
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, TypeVar
 
-from execserver.client.calls import Outcome
 from execserver.client.operations import trees
-from execserver.client.port_log import PortLog
-from execserver.client.port_window import PortWindow
-from execserver.client.process_state import ProcessState
-from execserver.client.request_window import PARTS_BYTES, RequestWindow, Steps
-from execserver.client.wire import RemotePath, Sandbox
-from execserver.client.write_window import WriteWindow
+from execserver.client.rules.calls import Outcome
+from execserver.client.rules.port_log import PortLog
+from execserver.client.rules.port_window import PortWindow
+from execserver.client.rules.process_state import ProcessState
+from execserver.client.rules.request_window import PARTS_BYTES, RequestWindow, Steps
+from execserver.client.rules.wire import RemotePath, Sandbox
+from execserver.client.rules.write_window import WriteWindow
 from execserver.protocol.batches import FsWriteEntry
 from execserver.protocol.method import Method
 from execserver.protocol.own_methods import FS_WRITE_PART, PORT_DATA

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from execserver.client.errors import ExecServerError, TransportClosed
 from execserver.client.operations import ports as asking
 from execserver.client.operations.call import Operation
-from execserver.client.port_log import PortLog
-from execserver.client.port_table import PortTable
+from execserver.client.rules.port_log import PortLog
+from execserver.client.rules.port_table import PortTable
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortOpenParams
 from execserver_client._driving import adrive
 from execserver_client._errands import Errands

@@ -1,6 +1,6 @@
 """Messages through a relay, on asyncio: one encrypted virtual stream over WebSockets that may be replaced.
 
-The protocol is `wire.relay_stream`, and `relay_course` says what is done when, for the gevent client, too;
+The protocol is `wire.relay_stream`, and `client.relay.course` says what is done when, for gevent, too;
 here are the sockets, the clock and the tasks.  With a reliable executor a lost WebSocket is replaced and no
 message is lost; calls in flight do not notice.  With a plain one the transport ends with its WebSocket, and
 the session above it connects again.
@@ -17,7 +17,7 @@ from contextvars import Context
 from typing import Final
 
 from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed
-from execserver.client.relay_course import RelayCourse, silence, way_lost
+from execserver.client.relay.course import RelayCourse, silence, way_lost
 from execserver.remote.registry_answers import Bundle
 from execserver.wire.client_frames import binary_frame
 from execserver.wire.relay_frames import InvalidFrame

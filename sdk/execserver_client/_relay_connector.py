@@ -14,7 +14,7 @@ from websockets.uri import WebSocketURI
 
 from execserver.client.errors import ConnectFailed, ConnectTimeout
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
-from execserver.client.relay_access import RelayAccess
+from execserver.client.relay.access import RelayAccess
 from execserver.http_client.proxy import Proxies
 from execserver.http_client.url import BadUrl, Url
 from execserver.protocol.errors import os_error_text

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from execserver.box import target
 from execserver.box.address import BadBox, Own, Relay, Server, Ssh
-from execserver.client.credentials import token_in
+from execserver.client.carriers.credentials import token_in
 from execserver.client.errors import InvalidBox, InvalidUrl, UnsupportedByServer
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
-from execserver.client.recovery import Pauses
+from execserver.client.rules.recovery import Pauses
 from execserver.protocol.paths import PathUri
 from execserver_client._relay_route import relay_route
 from execserver_client._transport import OpenTransport, Transport

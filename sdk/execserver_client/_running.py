@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from execserver.client.collecting import Collector
 from execserver.client.errors import WaitTimeout
-from execserver.client.event_log import UNKNOWN_EXIT
+from execserver.client.rules.collecting import Collector
+from execserver.client.rules.event_log import UNKNOWN_EXIT
 from execserver_client._communicate import communicate
 from execserver_client.errors import CommandFailed, CommandTimeout
 from execserver_client.process import Process

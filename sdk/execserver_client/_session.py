@@ -1,8 +1,8 @@
 """One session with a server: initialize, calls, and resuming it after the connection was lost.
 
-What happens when is decided by `execserver.client.recovery`, as for the gevent client.  Calls made while
-there is no connection wait for the next one.  Calls in flight fail with `TransportClosed`, except those made
-with `resend`, which are sent again on the new connection.
+What happens when is decided by `execserver.client.rules.recovery`, as for the gevent client.  Calls made
+while there is no connection wait for the next one.  Calls in flight fail with `TransportClosed`, except those
+made with `resend`, which are sent again on the new connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 
-from execserver.client import wire
 from execserver.client.errors import (
     ConnectTimeout,
     ExecServerError,
@@ -26,7 +25,8 @@ from execserver.client.errors import (
     kept,
 )
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.recovery import (
+from execserver.client.rules import wire
+from execserver.client.rules.recovery import (
     Pauses,
     SessionListener,
     SessionRules,

@@ -8,9 +8,9 @@ import ssl
 import threading
 from typing import Any, NamedTuple, TypeAlias
 
+from execserver.client.carriers.tuning import tune
+from execserver.client.carriers.urls import Address
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.tuning import tune
-from execserver.client.urls import Address
 from execserver_client._conversation import SHUTDOWN_S, Conversation
 
 _Found: TypeAlias = "tuple[Any, ...]"  # one entry of `socket.getaddrinfo`

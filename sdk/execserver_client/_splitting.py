@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from execserver.client.errors import OutputGap, kept
-from execserver.client.event_log import Output
+from execserver.client.rules.event_log import Output
 
 _MOST: Final = 8 * 1024 * 1024  # bytes of one stream; beyond, the oldest become a gap
 _OVERHEAD: Final = 200  # bytes that a piece costs besides its content

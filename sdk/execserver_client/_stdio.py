@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from execserver.client import children
+from execserver.client.carriers import children
 from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed
 from execserver.wire.lines import LineSplitter, LineTooLong
 from execserver_client._inbox import Inbox

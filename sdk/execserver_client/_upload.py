@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from execserver.box.shown import shown
-from execserver.client import wire
 from execserver.client.errors import (
     ExecServerError,
     ProtocolViolation,
@@ -26,7 +25,8 @@ from execserver.client.errors import (
 )
 from execserver.client.operations import content, files, trees
 from execserver.client.operations.content import BLOCK_BYTES, WHOLE_READ_BYTES, Handles
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from execserver.protocol.paths import PathUri
 from execserver_client import _local

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-from execserver.client.credentials import headers_for
+from execserver.client.carriers.credentials import headers_for
+from execserver.client.carriers.upgrade import Upgrade
+from execserver.client.carriers.urls import Address, parse_url
 from execserver.client.errors import (
     ConnectFailed,
     ConnectTimeout,
@@ -17,8 +19,6 @@ from execserver.client.errors import (
     TransportClosed,
 )
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.upgrade import Upgrade
-from execserver.client.urls import Address, parse_url
 from execserver.wire.client_frames import message_frames
 from execserver_client._conversation import Conversation
 from execserver_client._inbox import Inbox

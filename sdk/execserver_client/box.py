@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from execserver.client.collecting import MAX_COLLECTED
 from execserver.client.errors import ExecServerError, RequestFailed
+from execserver.client.greenlets.router import Router
 from execserver.client.operations.processes import require_members
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.recovery import Pauses, SessionState
-from execserver.client.router import Router
-from execserver.client.starting import INHERIT_ENVIRONMENT, start_params
-from execserver.client.wire import RemotePath, path_uri
+from execserver.client.rules.collecting import MAX_COLLECTED
+from execserver.client.rules.recovery import Pauses, SessionState
+from execserver.client.rules.starting import INHERIT_ENVIRONMENT, start_params
+from execserver.client.rules.wire import RemotePath, path_uri
 from execserver.protocol.audit import AuditHeadResponse
 from execserver.protocol.environment import (
     EnvironmentInfo,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from execserver.client.collecting import CompletedProcess
-from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
-from execserver.client.recovery import SessionState
-from execserver.client.starting import EMPTY_ENVIRONMENT, INHERIT_ENVIRONMENT
+from execserver.client.rules.collecting import CompletedProcess
+from execserver.client.rules.event_log import Closed, Event, Exited, Output, ReadState
+from execserver.client.rules.recovery import SessionState
+from execserver.client.rules.starting import EMPTY_ENVIRONMENT, INHERIT_ENVIRONMENT
 from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit
 from execserver.protocol.resource_limits import (
     EndCause,

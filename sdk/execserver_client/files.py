@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Se
 from typing import TypeAlias, TypeVar
 
 from execserver.client.errors import NotFoundError, UnsupportedByServer
+from execserver.client.greenlets.router import Router
 from execserver.client.operations import content, files, trees
 from execserver.client.operations.content import Handles
 from execserver.client.operations.pages import Pages
-from execserver.client.router import Router
-from execserver.client.wire import RemotePath
+from execserver.client.rules.wire import RemotePath
 from execserver.protocol import files as fs
 from execserver.protocol.batches import FsListEntry, FsReadManyFile, FsWriteEntry, FsWriteError
 from execserver.protocol.changes import FsGetVersionResponse

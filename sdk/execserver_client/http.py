@@ -9,7 +9,9 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
-from execserver.client.body_log import (
+from execserver.client.errors import ExecServerError
+from execserver.client.greenlets.router import Router
+from execserver.client.rules.body_log import (
     BodyLog,
     Headers,
     HttpFailed,
@@ -17,8 +19,6 @@ from execserver.client.body_log import (
     first_header,
     http_params,
 )
-from execserver.client.errors import ExecServerError
-from execserver.client.router import Router
 from execserver.protocol.http import (
     HttpHeader,
     HttpRequestBodyDeltaNotification,

@@ -16,8 +16,8 @@ from uuid import uuid4
 import msgspec
 
 from execserver.client.errors import WaitTimeout
+from execserver.client.greenlets.router import Router
 from execserver.client.operations import ports as asking
-from execserver.client.router import Router
 from execserver.protocol.paths import PathUri
 from execserver.protocol.ports import PortAddress, PortListResponse, PortOpenParams
 from execserver.protocol.sandbox import FileSystemSandboxContext

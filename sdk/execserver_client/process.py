@@ -20,11 +20,11 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from execserver.client.collecting import MAX_COLLECTED, Collector, CompletedProcess
 from execserver.client.errors import ExecServerError, OutputGap, TransportClosed, WaitTimeout
-from execserver.client.event_log import Event, Exited, Output, ReadState
 from execserver.client.operations import processes as operations
-from execserver.client.process_state import ProcessState
+from execserver.client.rules.collecting import MAX_COLLECTED, Collector, CompletedProcess
+from execserver.client.rules.event_log import Event, Exited, Output, ReadState
+from execserver.client.rules.process_state import ProcessState
 from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN, PROCESS_SIGNAL
 from execserver_client._communicate import communicate
 from execserver_client._driving import adrive

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from execserver.client.policies import FULL_ACCESS, READ_ONLY, WORKSPACE_WRITE, policy_context
-from execserver.client.wire import RemotePath, path_uri, sandbox_context
+from execserver.client.rules.wire import RemotePath, path_uri, sandbox_context
 from execserver.protocol.paths import PathUri
 from execserver.protocol.permissions import DENY, PATH, PermissionProfile, SandboxEntry
 from execserver.protocol.sandbox import FileSystemSandboxContext

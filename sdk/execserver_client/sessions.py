@@ -11,9 +11,9 @@ from typing import Final
 from uuid import uuid4
 
 from execserver.client.errors import RequestFailed, TransportClosed
+from execserver.client.greenlets.router import Router
 from execserver.client.operations import sessions as asking
-from execserver.client.recovery import SessionState
-from execserver.client.router import Router
+from execserver.client.rules.recovery import SessionState
 from execserver.protocol.session import KeptSession, SessionListEntry
 from execserver.protocol.watching import SessionProcess, WatchProcessParams
 from execserver_client._driving import adrive

@@ -10,11 +10,11 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from execserver.client.batch_log import BatchLog
 from execserver.client.errors import ExecServerError, WaitTimeout
+from execserver.client.greenlets.router import Router
 from execserver.client.operations import watches as asking
-from execserver.client.router import Router
-from execserver.client.wire import RemotePath
+from execserver.client.rules.batch_log import BatchLog
+from execserver.client.rules.wire import RemotePath
 from execserver.protocol.file_watches import FsChangesNotification, FsWatchParams, FsWatchResponse
 from execserver.protocol.files import FsWalkError
 from execserver_client._driving import adrive

@@ -13,7 +13,7 @@ import pytest
 from execserver.box import connecting
 from execserver.box.commands import logs, watching
 from execserver.client import ExecServerClient
-from execserver.client.event_log import Output
+from execserver.client.rules.event_log import Output
 from execserver.dispatch import VERBS
 from tests.box.boxes import Person
 from tests.box.liar import EVIL, Answer, Asked, Liar, is_harmless, visit

@@ -11,7 +11,7 @@ import pytest
 
 from execserver.box.commands.kept import is_process_name, milliseconds
 from execserver.box.commands.logs import last_lines
-from execserver.client.event_log import Output
+from execserver.client.rules.event_log import Output
 from tests.box.boxes import Person, cut_way, mistaken
 from tests.box.test_shell import wait_for_prompt
 from tests.support.server_process import ServerProcess

@@ -32,10 +32,10 @@ def test_a_command_over_a_websocket_loads_few_modules(person: Person, server: Se
     )
     assert done.stdout == b"hello\n"
     loaded = [line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()]
-    assert {"execserver.client.websocket_transport", "gevent"} <= set(loaded)
+    assert {"execserver.client.carriers.websocket_transport", "gevent"} <= set(loaded)
     assert set(loaded) & NOT_NEEDED == set()
     # While the box starts the command, and not before it is asked to.
-    connected = loaded.index("execserver.client.websocket_transport")
+    connected = loaded.index("execserver.client.carriers.websocket_transport")
     assert connected < loaded.index("execserver.box.commands.conversation")
 
 

@@ -11,10 +11,10 @@ from gevent.pool import Pool
 
 from execserver.box.commands.watching import leave
 from execserver.client.client import ExecServerClient
-from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.process import RemoteProcess
-from execserver.client.starting import INHERIT_ENVIRONMENT
+from execserver.client.rules.event_log import Output
+from execserver.client.rules.starting import INHERIT_ENVIRONMENT
 from tests.box.boxes import Person
 from tests.box.test_shell import wait_for_prompt
 from tests.support.server_process import ServerProcess

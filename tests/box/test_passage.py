@@ -15,8 +15,8 @@ from gevent import socket
 
 from execserver.box.ports.passage import SHORT_BYTES, Passage, join
 from execserver.client import ExecServerClient
+from execserver.client.carriers.websocket_transport import WebSocketTransport
 from execserver.client.ports import PortStream
-from execserver.client.websocket_transport import WebSocketTransport
 from execserver.eventloop.ends import of_gevent
 from execserver.protocol.environment import Extensions
 from tests.client.conftest import QUICK

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from gevent.event import Event
 from gevent.queue import Queue
 
+from execserver.client.carriers.transport import Waiting
 from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed, kept
-from execserver.client.transport import Waiting
 
 SESSION = "00000000-0000-4000-8000-000000000001"
 

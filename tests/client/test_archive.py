@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.client import ExecServerClient, InvalidRequestError, NotFoundError, wire
+from execserver.client import ExecServerClient, InvalidRequestError, NotFoundError
+from execserver.client.rules import wire
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.own_methods import FS_ARCHIVE
 from execserver.protocol.paths import PathUri

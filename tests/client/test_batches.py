@@ -10,7 +10,8 @@ from pathlib import Path
 import gevent
 import pytest
 
-from execserver.client import ExecServerClient, NotFoundError, RequestFailed, wire
+from execserver.client import ExecServerClient, NotFoundError, RequestFailed
+from execserver.client.rules import wire
 from execserver.protocol.batches import FsListEntry, FsListParams, FsNodeKind, FsWriteEntry
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.own_methods import FS_LIST

@@ -7,7 +7,6 @@ import json
 import msgspec
 import pytest
 
-from execserver.client.calls import Calls, Outcome, closed_by
 from execserver.client.errors import (
     ExecServerError,
     InternalError,
@@ -15,7 +14,8 @@ from execserver.client.errors import (
     ProtocolViolation,
     TransportClosed,
 )
-from execserver.client.event_log import Output
+from execserver.client.rules.calls import Calls, Outcome, closed_by
+from execserver.client.rules.event_log import Output
 from execserver.protocol.lifting import JsonText
 
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from gevent.event import AsyncResult
 
-from execserver.client.connection import Connection
 from execserver.client.errors import (
     ExecServerError,
     InternalError,
@@ -23,8 +22,9 @@ from execserver.client.errors import (
     TransportClosed,
     WaitTimeout,
 )
-from execserver.client.event_log import Output
-from execserver.client.flow import Gate
+from execserver.client.greenlets.connection import Connection
+from execserver.client.greenlets.flow import Gate
+from execserver.client.rules.event_log import Output
 from execserver.protocol.lifting import JsonText
 from tests.client.fake_server import FakeCarrier, FakeServer
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from execserver.client.credentials import headers_for
+from execserver.client.carriers.credentials import headers_for
+from execserver.client.carriers.urls import parse_url
 from execserver.client.errors import InvalidUrl, TokenFileUnusable
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.urls import parse_url
 
 LOCAL = parse_url("ws://127.0.0.1:1")
 

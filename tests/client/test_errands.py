@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from execserver.client import ExecServerClient, InvalidRequestError, TransportClosed
-from execserver.client.flow import Inlet
+from execserver.client.greenlets.flow import Inlet
 from execserver.protocol.environment import Extensions
 from tests.client.fake_server import FakeServer, Refusal
 from tests.support.greenlets import turns

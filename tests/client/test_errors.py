@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from execserver.client import errors, wire
-from execserver.client.calls import Calls
+from execserver.client import errors
 from execserver.client.errors import (
     ConnectFailed,
     ExecServerError,
@@ -17,6 +16,8 @@ from execserver.client.errors import (
     kept,
     request_failed,
 )
+from execserver.client.rules import wire
+from execserver.client.rules.calls import Calls
 
 CLASSES = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, ExecServerError)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execserver.client.errors import OutputGap
-from execserver.client.event_log import Closed, Event, EventLog, Exited, Output, ReadState
+from execserver.client.rules.event_log import Closed, Event, EventLog, Exited, Output, ReadState
 
 
 def out(seq: int, data: bytes = b"x") -> Output:

@@ -13,7 +13,7 @@ import pytest
 
 from execserver.client import ExecServerClient, InvalidParamsError, InvalidRequestError, TransportClosed
 from execserver.client.file_watches import FileWatch
-from execserver.client.router import Watch
+from execserver.client.greenlets.router import Watch
 from execserver.protocol.file_watches import FsChange, FsChangeKind, FsChangesNotification
 from execserver.protocol.paths import PathUri
 from tests.client.conftest import QUICK

@@ -11,11 +11,12 @@ import gevent
 import pytest
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from execserver.client import ExecServerClientConnectOptions, FileTooLarge, ProtocolViolation, wire
+from execserver.client import ExecServerClientConnectOptions, FileTooLarge, ProtocolViolation
+from execserver.client.carriers.stdio_transport import StdioTransport
+from execserver.client.carriers.websocket_transport import WebSocketTransport
 from execserver.client.files import RemoteFile, RemoteFiles
-from execserver.client.router import Router
-from execserver.client.stdio_transport import StdioTransport
-from execserver.client.websocket_transport import WebSocketTransport
+from execserver.client.greenlets.router import Router
+from execserver.client.rules import wire
 from execserver.protocol import methods
 from execserver.protocol.files import FsOpenMode
 from execserver.remote.rendezvous import RendezvousSocket

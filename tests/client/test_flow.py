@@ -9,7 +9,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from execserver.client.flow import Gate, Inlet
+from execserver.client.greenlets.flow import Gate, Inlet
 
 LIMIT = 100
 

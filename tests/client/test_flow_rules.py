@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.client.flow_rules import FlowRule, Inlet, Waiting
+from execserver.client.rules.flow_rules import FlowRule, Inlet, Waiting
 
 LIMIT = 10
 PATIENCE = 3

@@ -11,8 +11,8 @@ from execserver.client import (
     RequestFailed,
     TransportClosed,
 )
-from execserver.client.event_log import Output
-from execserver.client.starting import start_params
+from execserver.client.rules.event_log import Output
+from execserver.client.rules.starting import start_params
 from execserver.protocol.process import ExecParams
 from tests.client.conftest import QUICK
 from tests.client.fake_server import SESSION, FakeServer, Refusal, end, say

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.client.losses import LONGEST_PAUSE_S, USEFUL_AFTER_S, Losses
+from execserver.client.relay.losses import LONGEST_PAUSE_S, USEFUL_AFTER_S, Losses
 
 
 @pytest.fixture

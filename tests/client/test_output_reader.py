@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from execserver.client import wire
-from execserver.client.event_log import Output
-from execserver.client.output_reader import OutputReader
+from execserver.client.rules import wire
+from execserver.client.rules.event_log import Output
+from execserver.client.rules.output_reader import OutputReader
 from execserver.protocol.templates import ProcessTemplates
 
 JUNK = [b"", b" ", b'"', b"=", b"A", b"1", b"}", b",", b"\\", b"\n", b"\xff"]

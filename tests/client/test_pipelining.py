@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from execserver.client import ExecServerClient, RequestFailed, ResumeFailed, StdinUnavailable, WaitTimeout
-from execserver.client.write_window import WINDOW_BYTES
+from execserver.client.rules.write_window import WINDOW_BYTES
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from tests.client.conftest import QUICK
 from tests.client.cutting_proxy import CuttingProxy

@@ -6,8 +6,8 @@ import pytest
 
 from execserver.client.errors import ProtocolViolation, TransportClosed
 from execserver.client.operations import ports as asking
-from execserver.client.port_log import PortLog
-from execserver.client.port_table import PortTable
+from execserver.client.rules.port_log import PortLog
+from execserver.client.rules.port_table import PortTable
 from execserver.protocol.ports import (
     PortAcceptedNotification,
     PortAddress,

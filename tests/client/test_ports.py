@@ -18,7 +18,7 @@ from execserver.client import (
     TransportClosed,
     UnsupportedByServer,
 )
-from execserver.client.port_table import MOST_DROPPING
+from execserver.client.rules.port_table import MOST_DROPPING
 from execserver.protocol.environment import Extensions
 from execserver.protocol.ports import PortAcceptedNotification, PortAddress, PortDataNotification
 from tests.client.cutting_proxy import CuttingProxy

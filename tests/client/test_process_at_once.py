@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execserver.client import Closed, Output, RemoteProcess
-from execserver.client.flow import Gate
-from execserver.client.session import Session
+from execserver.client.greenlets.flow import Gate
+from execserver.client.greenlets.session import Session
 
 
 @given(

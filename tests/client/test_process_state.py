@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.client.collecting import Collector
 from execserver.client.errors import InvalidPath, OutputGap, OutputTooLarge, StdinUnavailable, TransportClosed
-from execserver.client.event_log import Closed, Exited, Output, ReadState
-from execserver.client.process_state import ProcessState
-from execserver.client.router import Router
-from execserver.client.starting import INHERIT_ENVIRONMENT, start_params
+from execserver.client.greenlets.router import Router
+from execserver.client.rules.collecting import Collector
+from execserver.client.rules.event_log import Closed, Exited, Output, ReadState
+from execserver.client.rules.process_state import ProcessState
+from execserver.client.rules.starting import INHERIT_ENVIRONMENT, start_params
 from execserver.protocol.process import WriteStatus
 from tests.support.lives import assert_freed
 

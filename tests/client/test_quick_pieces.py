@@ -10,9 +10,9 @@ import pytest
 
 from execserver.client import ExecServerClient, InvalidRequestError, ProtocolViolation
 from execserver.client.errors import ExecServerError
+from execserver.client.greenlets.quick_pieces import QuickPieces
 from execserver.client.ports import Opened, PortStream
-from execserver.client.quick_pieces import QuickPieces
-from execserver.client.request_window import WINDOW_REQUESTS
+from execserver.client.rules.request_window import WINDOW_REQUESTS
 from execserver.protocol.environment import Extensions
 from tests.client.fake_server import FakeServer, Refusal, Unanswered, drop
 from tests.support.greenlets import turns

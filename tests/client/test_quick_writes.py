@@ -11,8 +11,8 @@ import pytest
 from gevent.event import Event
 
 from execserver.client import RemoteProcess, StdinUnavailable
-from execserver.client.quick_writes import SHORT_BYTES, QuickWrites
-from execserver.client.request_window import WINDOW_REQUESTS
+from execserver.client.greenlets.quick_writes import SHORT_BYTES, QuickWrites
+from execserver.client.rules.request_window import WINDOW_REQUESTS
 from tests.client.fake_server import FakeServer, Unanswered, drop
 
 ACCEPTED = {"status": "accepted"}

@@ -16,7 +16,7 @@ from execserver.client.errors import (
     TransportClosed,
 )
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.recovery import SessionRules, SessionState, check_resumed
+from execserver.client.rules.recovery import SessionRules, SessionState, check_resumed
 from execserver.protocol.session import InitializeResponse, KeptSession
 
 OPTIONS = ExecServerClientConnectOptions(client_name="me", resume_window=10.0, resume_interval=0.5)

@@ -6,8 +6,8 @@ import pytest
 
 from execserver.client.errors import ConnectFailed, RegistryRefused, RemoteConfigurationError, TransportClosed
 from execserver.client.options import RemoteExecServerConnectArgs
-from execserver.client.relay_access import MAX_ABANDONED, RelayAccess
-from execserver.client.relay_course import DOUBT_S, INBOX_BYTES, UNSEALED_BYTES, RelayCourse
+from execserver.client.relay.access import MAX_ABANDONED, RelayAccess
+from execserver.client.relay.course import DOUBT_S, INBOX_BYTES, UNSEALED_BYTES, RelayCourse
 from execserver.remote.errors import RegistryError
 from execserver.remote.registry_answers import Bundle
 from execserver.wire.noise import Responder, prologue

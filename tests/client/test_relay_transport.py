@@ -24,8 +24,8 @@ from execserver.client import (
     TransportClosed,
 )
 from execserver.client.options import REMOTE_IN_FLIGHT
-from execserver.client.relay_connector import RelayConnector
-from execserver.client.relay_transport import RelayTransport
+from execserver.client.relay.connector import RelayConnector
+from execserver.client.relay.transport import RelayTransport
 from tests.client.fake_executor import ENVIRONMENT, FakeExecutor
 from tests.conftest import LONG
 from tests.support.relay import Call, Relay, Reply

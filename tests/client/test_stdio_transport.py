@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from execserver.client import ExecServerClient, ProtocolViolation, StartFailed, TransportClosed
-from execserver.client.stdio_transport import StdioTransport
+from execserver.client.carriers.stdio_transport import StdioTransport
 from tests.client.conftest import QUICK
 from tests.support.waiting import wait_until
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from execserver.client.body_log import http_params
 from execserver.client.operations import ports as asking
-from execserver.client.port_log import PortLog
-from execserver.client.process_state import ProcessState
-from execserver.client.starting import start_params
+from execserver.client.rules.body_log import http_params
+from execserver.client.rules.port_log import PortLog
+from execserver.client.rules.process_state import ProcessState
+from execserver.client.rules.starting import start_params
 
 BASE64: Any = "abcd"  # also of three bytes
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from execserver.client.carriers.upgrade import Upgrade
+from execserver.client.carriers.urls import parse_url
 from execserver.client.errors import ConnectFailed, InvalidUrl
-from execserver.client.upgrade import Upgrade
-from execserver.client.urls import parse_url
 from execserver.wire.accepting import accept_value
 
 ADDRESS = parse_url("ws://127.0.0.1:1/x?y=1")

@@ -8,8 +8,8 @@ import pytest
 from websockets.exceptions import InvalidURI
 from websockets.uri import parse_uri
 
+from execserver.client.carriers.urls import Address, parse_url, usual
 from execserver.client.errors import InvalidUrl
-from execserver.client.urls import Address, parse_url, usual
 
 PARTS = ["ws", "wss", "://", ":", "/", "127.0.0.1", "box", "A", "-", ".", "[::1]", "80", "0", "70000", "?a=b"]
 PARTS += ["#", "@", "%41", "ö", " ", "\n", "_", "..", "a/b"]

@@ -7,7 +7,7 @@ import pytest
 from gevent.event import Event
 
 from execserver.client import ExecServerClientConnectOptions, TransportClosed
-from execserver.client.websocket_transport import WebSocketTransport
+from execserver.client.carriers.websocket_transport import WebSocketTransport
 from tests.client.raw_peer import Raw, raw, text
 
 

@@ -13,8 +13,8 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from execserver.client import ConnectFailed, ConnectTimeout, ExecServerClientConnectOptions, InvalidUrl
-from execserver.client.urls import parse_url
-from execserver.client.websocket_transport import WebSocketTransport
+from execserver.client.carriers.urls import parse_url
+from execserver.client.carriers.websocket_transport import WebSocketTransport
 from execserver.wire.accepting import accept_value
 from tests.client.raw_peer import Raw, raw, text
 from tests.support.certificates import make_authority

@@ -18,7 +18,7 @@ from execserver.client import (
     ProtocolViolation,
     TransportClosed,
 )
-from execserver.client.websocket_transport import WebSocketTransport
+from execserver.client.carriers.websocket_transport import WebSocketTransport
 from tests.client.raw_peer import Raw, raw, text
 
 MIB = 1024 * 1024

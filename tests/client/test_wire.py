@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from execserver.client import wire
 from execserver.client.errors import InvalidPath, ProtocolViolation
-from execserver.client.event_log import Closed, Exited, Output
+from execserver.client.rules import wire
+from execserver.client.rules.event_log import Closed, Exited, Output
 from execserver.protocol.paths import PathUri
 from execserver.protocol.process import ReadResponse, WriteParams
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.client import wire
-from execserver.client.process_state import ProcessState
-from execserver.client.write_template import METHOD, WriteTemplate
+from execserver.client.rules import wire
+from execserver.client.rules.process_state import ProcessState
+from execserver.client.rules.write_template import METHOD, WriteTemplate
 from execserver.protocol.process import WriteParams
 
 NAMES = st.one_of(st.just("p"), st.text(st.characters(exclude_categories=["Cs"])))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.client import wire
+from execserver.client.rules import wire
 from execserver.protocol import base64, envelope, files
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.envelope import MalformedMessage, Request

@@ -22,7 +22,7 @@ from execserver.client import (
     SessionState,
     TransportClosed,
 )
-from execserver.client.relay_transport import RelayTransport
+from execserver.client.relay.transport import RelayTransport
 from tests.reference.install import ReferenceMissing, new_home, reference_binary
 from tests.support.greenlets import the_hub_settles
 from tests.support.relay_process import ENVIRONMENT, RelayProcess

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from execserver.client.greenlets.router import Router
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.router import Router
 from execserver_client import watches
 from execserver_client._errands import Errands
 from execserver_client._flow import Gate

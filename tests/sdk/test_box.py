@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from execserver.client.recovery import SessionState
+from execserver.client.rules.recovery import SessionState
 from execserver.protocol.environment import EnvironmentStatus
 from execserver_client.box import Box
 from execserver_client.errors import (

@@ -23,11 +23,11 @@ INPUT_OUTPUT = {
 # Modules that touch the machine all the same, each with why the SDK may have it.
 ALLOWED = {
     "execserver.box.book": "the boxes file, of which the SDK only reads: one small file of the person's",
-    "execserver.client.children": "plain system calls around a child, which wait for nothing",
+    "execserver.client.carriers.children": "plain system calls around a child, which wait for nothing",
     "execserver.client.options": "the type of a TLS context, which only a type checker loads",
     "execserver.http_client.trust": "it reads the certificates that are trusted, once for a client",
     "execserver.remote.answers": "the standard library's names of HTTP's statuses",
-    "execserver.client.tuning": "the options of a socket that somebody else opened",
+    "execserver.client.carriers.tuning": "the options of a socket that somebody else opened",
     "execserver.protocol.url_hosts": "it reads addresses with the C library's own functions, no socket",
 }
 

@@ -17,9 +17,9 @@ from execserver.client.errors import (
     TransportClosed,
     WaitTimeout,
 )
-from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.recovery import SessionState
+from execserver.client.rules.event_log import Output
+from execserver.client.rules.recovery import SessionState
 from execserver.protocol.lifting import JsonText
 from execserver.protocol.process_methods import ENVIRONMENT_INFO
 from execserver.protocol.session import NoParams

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from execserver.client.errors import OutputGap, ProtocolViolation, TransportClosed
-from execserver.client.event_log import Closed, Exited, Output
+from execserver.client.rules.event_log import Closed, Exited, Output
 from execserver_client.process import Process
 from tests.sdk.boxes import QUICK, drop, end, fake_box, read_answer, say, with_process
 from tests.sdk.fake_server import FakeServer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.write_window import WINDOW_BYTES
+from execserver.client.rules.write_window import WINDOW_BYTES
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from execserver_client.errors import RequestFailed, ResumeFailed, StdinUnavailable, WaitTimeout
 from execserver_client.process import Process

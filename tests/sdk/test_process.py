@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from execserver.client.errors import OutputGap, ResumeFailed, StdinUnavailable, WaitTimeout
-from execserver.client.event_log import Closed, Exited, Output
+from execserver.client.rules.event_log import Closed, Exited, Output
 from execserver_client._splitting import Aside
 from execserver_client.box import Box
 from execserver_client.process import Process

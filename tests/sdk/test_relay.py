@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 
 from execserver.client.errors import RegistryRefused, ResumeFailed, TransportClosed
-from execserver.client.recovery import SessionState
+from execserver.client.rules.recovery import SessionState
 from execserver_client._relay import RelayTransport
 from execserver_client._relay_route import relay_route
 from execserver_client.connecting import connect

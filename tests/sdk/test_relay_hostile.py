@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from execserver.client.errors import ConnectFailed, ConnectTimeout, RegistryRefused, TransportClosed
-from execserver.client.relay_course import INBOX_BYTES
+from execserver.client.relay.course import INBOX_BYTES
 from execserver.wire.noise_state import HandshakeFailed
 from execserver.wire.relay_frames import RelayFrame, Reset, decode_frame, encode_frame
 from execserver_client._relay import RelayTransport

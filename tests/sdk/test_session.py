@@ -21,9 +21,9 @@ from execserver.client.errors import (
     TransportClosed,
     WaitTimeout,
 )
-from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.recovery import SessionState
+from execserver.client.rules.event_log import Output
+from execserver.client.rules.recovery import SessionState
 from execserver.protocol.lifting import JsonText
 from execserver_client._flow import Gate
 from execserver_client._session import Session

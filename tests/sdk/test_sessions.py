@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from execserver.client.errors import InvalidRequestError, UnsupportedByServer
-from execserver.client.event_log import Closed, Exited, Output
+from execserver.client.rules.event_log import Closed, Exited, Output
 from execserver.protocol.environment import Extensions
 from execserver_client.box import Box
 from execserver_client.process import Process

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from execserver.client.errors import NotFoundError, WaitTimeout
-from execserver.client.event_log import Closed, Exited, Output
+from execserver.client.rules.event_log import Closed, Exited, Output
 from execserver_client.sync._loop_thread import ClientClosed
 from execserver_client.sync._portal import Portal
 from execserver_client.sync.box import Box

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from execserver.client.errors import ResumeFailed, kept
-from execserver.client.event_log import Output
 from execserver.client.operations.content import Handles
 from execserver.client.options import ExecServerClientConnectOptions as Options
+from execserver.client.rules.event_log import Output
 from execserver.protocol.environment import Extensions
 from execserver.protocol.files import FsGetMetadataResponse, FsOpenResponse
 from execserver.protocol.methods import FS_GET_METADATA, FS_OPEN, FS_READ_BLOCK

@@ -10,7 +10,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from execserver.client import wire
+from execserver.client.rules import wire
 from execserver.core.output_log import OutputLog
 from execserver.eventloop.ends import of_gevent
 from execserver.handover.records import PackedFileWatch, PackedLog, PackedProcess, PackedState

@@ -17,7 +17,7 @@ from execserver.client import (
     RemoteExecServerConnectArgs,
     RemoteProcess,
 )
-from execserver.client.relay_transport import RelayTransport
+from execserver.client.relay.transport import RelayTransport
 from tests.client.cutting_proxy import CuttingProxy
 from tests.support.relay_process import ENVIRONMENT, RelayProcess, program
 from tests.support.server_process import base_environment, interrupts_not_ignored

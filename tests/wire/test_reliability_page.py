@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from execserver.client import losses, relay_course
+from execserver.client.relay import course as relay_course
+from execserver.client.relay import losses
 from execserver.wire import reliability, virtual_stream
 from execserver.wire.relay_frames import RESET_CLOSED, RESET_EXECUTOR_LOST, RESET_HARNESS_LOST
 from execserver.wire.relay_offer import MEMBER

@@ -26,8 +26,8 @@ from execserver.box.interrupts import not_ignored
 from execserver.box.manner import LOST, Ending, Manner, Predict
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, OutputGap, TransportClosed
-from execserver.client.event_log import UNKNOWN_EXIT, Event, Exited, Output
-from execserver.client.recovery import SessionState
+from execserver.client.rules.event_log import UNKNOWN_EXIT, Event, Exited, Output
+from execserver.client.rules.recovery import SessionState
 
 if TYPE_CHECKING:
     from execserver.box.commands.past import Past

@@ -15,9 +15,9 @@ from gevent.event import Event
 
 from execserver.box.commands.escapes import Asked, Escapes
 from execserver.box.descriptors import Source
-from execserver.client import quick_writes  # noqa: F401  used by the process, and loaded now, in time
 from execserver.client.errors import ExecServerError, InvalidRequestError, UnsupportedByServer
-from execserver.client.recovery import SessionState
+from execserver.client.greenlets import quick_writes  # noqa: F401  used by the process, and loaded now, in time
+from execserver.client.rules.recovery import SessionState
 
 if TYPE_CHECKING:
     from execserver.box.commands.notices import Notices

@@ -13,8 +13,8 @@ from execserver.box.connecting import Box, asking, patience, reaching, unreachab
 from execserver.box.descriptors import Sink
 from execserver.box.shown import shown
 from execserver.client.errors import WaitTimeout
-from execserver.client.event_log import Output, ReadState
-from execserver.client.recovery import SessionState
+from execserver.client.rules.event_log import Output, ReadState
+from execserver.client.rules.recovery import SessionState
 from execserver.leaving import unwritable, write
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from execserver.box.shown import shown
 from execserver.client.errors import RequestFailed, UnsupportedByServer
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.policies import policy_context
-from execserver.client.starting import INHERIT_ENVIRONMENT, start_params
+from execserver.client.rules.starting import INHERIT_ENVIRONMENT, start_params
 from execserver.leaving import Leave
 from execserver.protocol.errors import RpcError
 from execserver.protocol.paths import PathUri

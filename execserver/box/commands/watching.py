@@ -15,8 +15,8 @@ from execserver.box.connecting import Box, asking, patience, reaching
 from execserver.box.manner import LOST, Manner, Predict, both_ends
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, OutputGap
-from execserver.client.event_log import UNKNOWN_EXIT, Exited
-from execserver.client.recovery import SessionState
+from execserver.client.rules.event_log import UNKNOWN_EXIT, Exited
+from execserver.client.rules.recovery import SessionState
 from execserver.leaving import write
 
 if TYPE_CHECKING:

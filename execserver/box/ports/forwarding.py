@@ -31,7 +31,7 @@ from execserver.box.ports.forwards import Forward, Place
 from execserver.box.ports.passage import SHORT_BYTES, Passage
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, RequestFailed
-from execserver.client.recovery import SessionState
+from execserver.client.rules.recovery import SessionState
 from execserver.eventloop.ends import End, of_gevent
 from execserver.leaving import failure, reason, write
 from execserver.own_process import keep_freed_buffers

@@ -21,8 +21,8 @@ from execserver.client.errors import ExecServerError, RequestFailed
 from execserver.eventloop.ends import READABLE, WRITABLE, End
 
 if TYPE_CHECKING:
+    from execserver.client.greenlets.quick_pieces import QuickPieces
     from execserver.client.ports import PortStream
-    from execserver.client.quick_pieces import QuickPieces
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 SHORT_BYTES: Final = 16 * 1024  # sent by the event loop itself; behind as much there is mostly more

@@ -23,7 +23,7 @@ from execserver.box.trees import packing, tar
 from execserver.box.trees.tar import BadArchive, Reader
 from execserver.box.trees.unpacking import Unpacker
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable, WaitTimeout
-from execserver.client.event_log import Output
+from execserver.client.rules.event_log import Output
 from execserver.leaving import Leave, failure, unwritable, write
 from execserver.own_process import keep_freed_buffers
 

@@ -19,7 +19,7 @@ from execserver.box.connecting import Box, connect
 from execserver.box.web.failing import BUSY, TIMEOUT, CallFailed, of_client, of_leave
 from execserver.client.errors import ExecServerError
 from execserver.client.options import MIB, ExecServerClientConnectOptions
-from execserver.client.recovery import SessionState
+from execserver.client.rules.recovery import SessionState
 from execserver.leaving import Leave
 
 if TYPE_CHECKING:

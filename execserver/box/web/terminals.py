@@ -17,7 +17,7 @@ from gevent.event import Event
 
 from execserver.box.web.ring import KEPT_BYTES, Cursor, Piece, Ring
 from execserver.client.errors import ExecServerError, OutputGap
-from execserver.client.event_log import UNKNOWN_EXIT, Exited, Output
+from execserver.client.rules.event_log import UNKNOWN_EXIT, Exited, Output
 
 if TYPE_CHECKING:
     from execserver.box.web.link import Link

@@ -9,7 +9,6 @@ import os
 from itertools import count
 from typing import Final
 
-from execserver.client import wire
 from execserver.client.errors import (
     ExecServerError,
     FileTooLarge,
@@ -21,7 +20,8 @@ from execserver.client.errors import (
 )
 from execserver.client.operations.call import Operation, ask
 from execserver.client.operations.files import get_metadata
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
 from execserver.protocol import methods
 from execserver.protocol.environment import EnvironmentInfo

@@ -5,9 +5,9 @@ Every path is absolute or a `file:` URI, every `sandbox` the contract's object.
 
 from __future__ import annotations
 
-from execserver.client import wire
 from execserver.client.operations.call import Operation, ask
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
 from execserver.protocol import methods
 from execserver.protocol.changes import (

@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from execserver.client import wire
 from execserver.client.errors import (
     ExecServerError,
     ProtocolViolation,
@@ -16,8 +15,9 @@ from execserver.client.errors import (
     UnsupportedByServer,
 )
 from execserver.client.operations.call import Operation, ask
-from execserver.client.port_log import PortLog
-from execserver.client.wire import Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.port_log import PortLog
+from execserver.client.rules.wire import Sandbox
 from execserver.protocol.environment import Extensions
 from execserver.protocol.own_methods import (
     PORT_ACK,

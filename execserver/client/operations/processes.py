@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from execserver.client import wire
 from execserver.client.errors import UnsupportedByServer
-from execserver.client.event_log import ReadState
 from execserver.client.operations.call import Operation, ask
-from execserver.client.process_state import ProcessState
+from execserver.client.rules import wire
+from execserver.client.rules.event_log import ReadState
+from execserver.client.rules.process_state import ProcessState
 from execserver.protocol.environment import Extensions
 from execserver.protocol.method import Method
 from execserver.protocol.process import (

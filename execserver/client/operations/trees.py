@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from execserver.client import wire
 from execserver.client.errors import ProtocolViolation
 from execserver.client.operations.call import Operation, ask
 from execserver.client.operations.pages import MOST_BARREN, MOST_BARREN_OF_A_SEARCH, Archive, Pages
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.batches import (
     FsListEntry,
     FsListParams,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from execserver.client import wire
-from execserver.client.batch_log import BatchLog
 from execserver.client.errors import ExecServerError, RequestFailed, TransportClosed, UnsupportedByServer
 from execserver.client.operations.call import Operation, ask
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.rules import wire
+from execserver.client.rules.batch_log import BatchLog
+from execserver.client.rules.wire import RemotePath, Sandbox
 from execserver.protocol.environment import Extensions
 from execserver.protocol.file_watches import (
     FsUnwatchParams,

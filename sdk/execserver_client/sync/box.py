@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from execserver.client.collecting import MAX_COLLECTED
-from execserver.client.recovery import SessionState
-from execserver.client.wire import RemotePath
+from execserver.client.rules.collecting import MAX_COLLECTED
+from execserver.client.rules.recovery import SessionState
+from execserver.client.rules.wire import RemotePath
 from execserver.protocol.audit import AuditHeadResponse
 from execserver.protocol.environment import (
     EnvironmentInfo,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from execserver.client.wire import RemotePath
+from execserver.client.rules.wire import RemotePath
 from execserver.protocol import files as fs
 from execserver.protocol.batches import FsListEntry, FsReadManyFile, FsWriteEntry, FsWriteError
 from execserver.protocol.changes import FsGetVersionResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from execserver.client.body_log import Headers, HttpResponse
+from execserver.client.rules.body_log import Headers, HttpResponse
 from execserver.protocol.http import HttpHeader
 from execserver_client import http as asynchronous
 from execserver_client.sync import _shapes as shapes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
-from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
-from execserver.client.event_log import Event, Exited, ReadState
+from execserver.client.rules.collecting import MAX_COLLECTED, CompletedProcess
+from execserver.client.rules.event_log import Event, Exited, ReadState
 from execserver.protocol.watching import LogResponse
 from execserver_client import process as asynchronous
 from execserver_client.sync import _shapes as shapes

@@ -11,7 +11,7 @@ import gevent
 
 from execserver.box import address
 from execserver.client import ExecServerClient, RemoteExecServerConnectArgs, RemoteProcess
-from execserver.client.event_log import Output
+from execserver.client.rules.event_log import Output
 from execserver.protocol.batches import FsWriteEntry
 from execserver_client._routes import find, route_to
 from execserver_client.box import Box

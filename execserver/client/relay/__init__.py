@@ -1,0 +1,1 @@
+"""The way to an executor behind a relay."""

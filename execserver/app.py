@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _AFTER_REGISTERING = (
     "execserver.handlers.context",
     "execserver.services.http.service",
-    "execserver.services.sandbox",
+    "execserver.services.confinement.sandbox",
     "execserver.transports.listener",
     "execserver.server",
     "execserver.remote.serving",
@@ -286,7 +286,7 @@ def _control_groups(settings: Settings) -> Hierarchy | None:
     if not any(getattr(settings, name) for name in LIMIT_SETTINGS):
         return None
     from execserver.resources.hierarchy import Blocked  # late: few servers limit anything
-    from execserver.services.limit_table import groups_of_command_line
+    from execserver.services.resources.limit_table import groups_of_command_line
 
     try:
         return groups_of_command_line(settings)

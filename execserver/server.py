@@ -33,17 +33,17 @@ from execserver.own_process import (
     settle_collector,
 )
 from execserver.service_manager import ALIVE, READY, STOPPING, ServiceManager
-from execserver.services.environment import EnvironmentService
-from execserver.services.filesystem import FileService
+from execserver.services.clients.sink import MessageSink
+from execserver.services.confinement.sandbox import SandboxService
+from execserver.services.confinement.stale_masks import StaleMasks
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import SandboxedFiles
 from execserver.services.http.service import HttpService, HttpStreams
-from execserver.services.sandbox import SandboxService
-from execserver.services.sandbox_report import SandboxReports
-from execserver.services.sandboxed_files import SandboxedFiles
-from execserver.services.sessions import SessionHost
+from execserver.services.launch.spawner import Spawner
+from execserver.services.machine.environment import EnvironmentService
+from execserver.services.machine.sandbox_report import SandboxReports
+from execserver.services.sessions.host import SessionHost
 from execserver.services.settling import settle
-from execserver.services.sink import MessageSink
-from execserver.services.spawner import Spawner
-from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival
 from execserver.transports.connection import connection_over
@@ -149,12 +149,15 @@ class Server:
 
         `since` is `upgraded` or `afterCrash` for a server that goes on with what another one has left.
         """
-        from execserver.services.observers import Observer, Observers  # late: only who asks pays for it
+        from execserver.services.reporting.observers import (  # late: only who asks pays for it
+            Observer,
+            Observers,
+        )
 
         observers: list[Observer] = []
         self._metrics_sock = metrics_sock
         if metrics_sock is not None:
-            from execserver.services.metrics import ServerMetrics
+            from execserver.services.reporting.metrics import ServerMetrics
             from execserver.transports.metrics_endpoint import MetricsEndpoint
 
             metrics = ServerMetrics(self._gauges)
@@ -163,7 +166,7 @@ class Server:
             self._endpoint = MetricsEndpoint(metrics_sock, metrics.page)
             self._endpoint.start()
         if segments is not None:
-            from execserver.services.audit import AuditTrail
+            from execserver.services.reporting.audit import AuditTrail
 
             trail = AuditTrail(segments, active_redactor(), required=is_required)
             trail.start(
@@ -265,7 +268,7 @@ class Server:
 
     def _taken_over(self, taken_over: TakenOver, signals: EndSignals) -> None:
         """Serve, and see to what can come behind the pause."""
-        from execserver.services import session_handover  # loaded by then
+        from execserver.services.sessions import handover as session_handover  # loaded by then
 
         taken_over.finish(signals)
         gevent.spawn_later(_ZYGOTE_LATER_S, self._spawner.prepare)

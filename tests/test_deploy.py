@@ -12,8 +12,8 @@ import pytest
 
 from execserver.access.identity import NOBODY
 from execserver.protocol.envelope import Request
-from execserver.services.metrics import ServerMetrics
-from execserver.services.observers import Answered, Who
+from execserver.services.reporting.metrics import ServerMetrics
+from execserver.services.reporting.observers import Answered, Who
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"

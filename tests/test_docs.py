@@ -220,18 +220,6 @@ def test_the_repository_names_nothing_of_its_makers_workplace() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("folder", ["services"])
-def test_each_module_of_a_large_folder_has_its_place_in_the_architecture(folder: str) -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    table = re.search(rf"^\| `{folder}/` \| modules \|\n((?:\|.*\n)+)", page, re.MULTILINE)
-    assert table is not None
-    modules = "".join(row.split("|")[2] for row in table[1].splitlines())
-    named = [name.rstrip("/") for name in re.findall(r"`([a-z_]+/?)`", modules)]
-    inside = (ROOT / "execserver" / folder).iterdir()
-    there = {each.stem for each in inside if each.suffix == ".py" or (each / "__init__.py").exists()}
-    assert sorted(named) == sorted(there - {"__init__"})
-
-
 @pytest.mark.parametrize("part", INNER_FOLDERS)
 def test_the_folders_of_a_large_part_are_in_the_architecture(part: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()

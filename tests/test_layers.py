@@ -92,6 +92,20 @@ BESIDE = {
 INNER_FOLDERS = {
     "box": ("web", "transfer", "files", "ports", "commands", "keys", "trees", ""),
     "client": ("", "greenlets", "operations", "relay", "rules", "carriers"),
+    "services": (
+        *(
+            "surviving",
+            "sessions",
+            "egress",
+            "reporting",
+            "running",
+            "resources",
+            "discovery",
+            "machine",
+            "trees",
+        ),
+        *("file_watches", "files", "launch", "confinement", "http", "ports", "clients", ""),
+    ),
 }
 
 # What the folders of a part import although it lies above them.

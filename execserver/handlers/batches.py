@@ -7,7 +7,7 @@ from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import batches
 from execserver.protocol.own_methods import FS_LIST, FS_READ_MANY, FS_WRITE_MANY, FS_WRITE_PART
-from execserver.services.batches import Turn, list_tree, read_many, write_many, write_part
+from execserver.services.trees.batches import Turn, list_tree, read_many, write_many, write_part
 
 _WRITTEN = batches.FsWritePartResponse()
 

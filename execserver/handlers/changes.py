@@ -7,7 +7,7 @@ from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import changes
 from execserver.protocol.own_methods import FS_CHMOD, FS_GET_VERSION, FS_RENAME, FS_TOUCH
-from execserver.services.replacing import version_of
+from execserver.services.files.replacing import version_of
 
 
 @handles(FS_GET_VERSION)

@@ -9,24 +9,24 @@ from execserver.core.connection import ConnectionRules
 from execserver.core.file_handles import FileHandles
 from execserver.eventloop.busy_poll import BusyPoll
 from execserver.protocol.errors import InvalidRequest
-from execserver.services.environment import EnvironmentService
-from execserver.services.filesystem import FileService
+from execserver.services.clients.questions import Questions
+from execserver.services.clients.sink import MessageSink
+from execserver.services.confinement.sandbox import SandboxService
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import SandboxedFiles
 from execserver.services.http.service import HttpService, HttpStreams
-from execserver.services.questions import Questions
-from execserver.services.sandbox import SandboxService
-from execserver.services.sandboxed_files import SandboxedFiles
-from execserver.services.sessions import Session, SessionHost
-from execserver.services.sink import MessageSink
+from execserver.services.machine.environment import EnvironmentService
+from execserver.services.sessions.host import Session, SessionHost
 
 if TYPE_CHECKING:
     from execserver.egress.rules_file import NetworkRules
-    from execserver.services.audit import AuditTrail
     from execserver.services.discovery.service import Discovery
     from execserver.services.egress.service import EgressService
+    from execserver.services.file_watches.missing import ConnectionWatch, MissingWatches
     from execserver.services.file_watches.table import WatchTotals
-    from execserver.services.missing_watch import ConnectionWatch, MissingWatches
-    from execserver.services.observers import Observer
     from execserver.services.ports.forwarding import Forwarding
+    from execserver.services.reporting.audit import AuditTrail
+    from execserver.services.reporting.observers import Observer
     from execserver.settings import Settings
 
 
@@ -128,7 +128,7 @@ class Services:
 
     def watch_for(self, sink: MessageSink) -> ConnectionWatch:
         """Return a new watch of missing paths, which tells a connection."""
-        from execserver.services.missing_watch import ConnectionWatch, MissingWatches
+        from execserver.services.file_watches.missing import ConnectionWatch, MissingWatches
 
         if self._watches is None:
             self._watches = MissingWatches(self.filesystem)

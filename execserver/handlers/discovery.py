@@ -24,14 +24,14 @@ from execserver.protocol.methods import (
 )
 from execserver.protocol.paths import PathUri
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.services.filesystem import FileService
-from execserver.services.sandboxed_files import ConfinedFiles
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import ConfinedFiles
 
 
 @handles(ENVIRONMENT_CONFIG_READ)
 def read_config(call: Call, params: EnvironmentConfigReadParams) -> Later:
     """Read the configuration files; other requests are answered meanwhile."""
-    from execserver.services.environment_config import ConfigFiles
+    from execserver.services.machine.environment_config import ConfigFiles
 
     services = call.services
     return Later(lambda: ConfigFiles(services.filesystem, services.inherited).read(params), repeats=True)

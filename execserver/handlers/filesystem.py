@@ -20,8 +20,8 @@ from execserver.protocol.paths import PathUri
 from execserver.protocol.pieces import batches, comma_separated, walk_text
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.services.filesystem import FileService
-from execserver.services.sandboxed_files import ConfinedFiles
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import ConfinedFiles
 
 _ENTRIES_AT_ONCE = 16_384  # of a listing that is encoded at once, in 2 ms; a longer one leaves in pieces
 
@@ -115,7 +115,7 @@ def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFile
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
     files_ = operations(call, params.sandbox, params.path)
     if params.atomic:
-        from execserver.services.replacing import replace_file
+        from execserver.services.files.replacing import replace_file
 
         replace_file(call.services.filesystem, files_, params, content)
         return _WRITTEN

@@ -19,8 +19,8 @@ from execserver.protocol.legacy import (
 )
 from execserver.protocol.methods import COMMAND_EXEC, COMMAND_EXEC_TERMINATE, COMMAND_EXEC_WRITE
 from execserver.protocol.templates import CappedTemplates, CommandExecTemplates
-from execserver.services.process import Process
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.spawner import SpawnSpec
+from execserver.services.running.process import Process
 
 
 @handles(COMMAND_EXEC)

@@ -18,9 +18,9 @@ from execserver.sandbox.backends.probe_egress import check_masking
 from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
 from execserver.services.egress.launch import Place, proxy_of
 from execserver.services.egress.proxy import EgressProxy
-from execserver.services.observers import Who
-from execserver.services.passed_listeners import PassedListeners
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.passed_listeners import PassedListeners
+from execserver.services.launch.spawner import SpawnSpec
+from execserver.services.reporting.observers import Who
 
 if TYPE_CHECKING:
     from execserver.egress.masking import Masking

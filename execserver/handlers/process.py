@@ -44,12 +44,12 @@ from execserver.protocol.process import (
 )
 from execserver.protocol.record import encode_record
 from execserver.protocol.session import NoParams
-from execserver.services.process import Process
-from execserver.services.process_list import list_entry
+from execserver.services.running.process import Process
+from execserver.services.sessions.process_list import list_entry
 
 if TYPE_CHECKING:
     from execserver.core.process_state import WriteMemory
-    from execserver.services.stdin_queue import StdinQueue
+    from execserver.services.running.stdin_queue import StdinQueue
 
 _NOT_WRITTEN = "failed to write to process stdin"
 _ACCEPTED = Raw(encode_record(WriteResponse(status=WriteStatus.ACCEPTED)))  # each key is answered with it

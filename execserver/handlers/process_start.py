@@ -26,11 +26,11 @@ from execserver.protocol.process import ExecParams, ExecResponse, ExecSandboxTyp
 from execserver.protocol.resource_limits import ResourceLimits
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.policy.request_check import check_process_cwd, process_request_needs_sandbox
-from execserver.services.child import Child
-from execserver.services.current_plan import SandboxNotMade, with_current_plan
-from execserver.services.process import Process
-from execserver.services.process_table import ProcessTable
-from execserver.services.spawner import SpawnSpec
+from execserver.services.confinement.current_plan import SandboxNotMade, with_current_plan
+from execserver.services.launch.child import Child
+from execserver.services.launch.spawner import SpawnSpec
+from execserver.services.running.process import Process
+from execserver.services.running.process_table import ProcessTable
 from execserver.zygote.confinement import FILTER, Confinement
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[s
     plan = _planner(call, params, spec.cwd)
     if spec.listeners_fd < 0:
         return with_current_plan(plan(), plan, lambda confinement: table.spawn(_confined(other, confinement)))
-    from execserver.services.passed_listeners import PassedListeners
+    from execserver.services.launch.passed_listeners import PassedListeners
 
     # It gets sockets of its own, which are dropped: start-up files have no network.  Without them a bridge
     # would lead to whoever listens at the same port outside.

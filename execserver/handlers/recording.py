@@ -7,8 +7,8 @@ from collections.abc import Callable
 from execserver.handlers.context import Call
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.process import ExecParams, RecordedStreams
-from execserver.services.observers import Who
-from execserver.services.process import Process
+from execserver.services.reporting.observers import Who
+from execserver.services.running.process import Process
 
 
 def started(call: Call, params: ExecParams, start: Callable[[], Process]) -> Process:

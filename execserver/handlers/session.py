@@ -23,8 +23,8 @@ from execserver.protocol.session import (
     SessionListResponse,
 )
 from execserver.protocol.watching import SessionProcessesResponse
-from execserver.services.process_list import session_entry
-from execserver.services.sessions import Session
+from execserver.services.sessions.host import Session
+from execserver.services.sessions.process_list import session_entry
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from execserver.handlers.context import Call
 from execserver.handlers.replies import Later, Reply
 from execserver.protocol.process import ExecParams
 from execserver.protocol.record import encode_record
-from execserver.services.child import Child
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.child import Child
+from execserver.services.launch.spawner import SpawnSpec
 
 if TYPE_CHECKING:
     from execserver.egress.masking import Masking

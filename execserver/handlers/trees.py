@@ -7,13 +7,13 @@ from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import trees
 from execserver.protocol.own_methods import FS_ARCHIVE, FS_EXTRACT, FS_GLOB, FS_HASH, FS_SEARCH
-from execserver.services.globbing import glob_paths
+from execserver.services.trees.globbing import glob_paths
 
 
 @handles(FS_HASH)
 def hash_(call: Call, params: trees.FsHashParams) -> trees.FsHashResponse:
     """Hash a file, or the files below a directory."""
-    from execserver.services.hashing import hash_files  # late: it loads OpenSSL
+    from execserver.services.trees.hashing import hash_files  # late: it loads OpenSSL
 
     paths = [params.path] if params.after is None else [params.path, params.after]
     files = operations(call, params.sandbox, *paths)
@@ -31,7 +31,7 @@ def glob(call: Call, params: trees.FsGlobParams) -> trees.FsGlobResponse:
 @handles(FS_SEARCH)
 def search(call: Call, params: trees.FsSearchParams) -> trees.FsSearchResponse:
     """Search the lines of files."""
-    from execserver.services.searching import Search  # late: few clients search
+    from execserver.services.trees.searching import Search  # late: few clients search
 
     paths = [params.path] if params.after is None else [params.path, params.after]
     files = operations(call, params.sandbox, *paths)
@@ -41,7 +41,7 @@ def search(call: Call, params: trees.FsSearchParams) -> trees.FsSearchResponse:
 @handles(FS_ARCHIVE)
 def archive(call: Call, params: trees.FsArchiveParams) -> trees.FsArchiveResponse:
     """Pack a file or a tree."""
-    from execserver.services.archiving import ArchivePage  # late: tarfile is large
+    from execserver.services.trees.archiving import ArchivePage  # late: tarfile is large
 
     at = params.position
     paths = [params.path] if at is None else [params.path, at.path]
@@ -52,7 +52,7 @@ def archive(call: Call, params: trees.FsArchiveParams) -> trees.FsArchiveRespons
 @handles(FS_EXTRACT)
 def extract(call: Call, params: trees.FsExtractParams) -> trees.FsExtractResponse:
     """Unpack a chunk of an archive."""
-    from execserver.services.extracting import Extraction  # late: few unpack anything
+    from execserver.services.trees.extracting import Extraction  # late: few unpack anything
 
     at = params.position
     paths = [params.path] if at is None else [params.path, at.path]

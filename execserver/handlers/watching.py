@@ -20,9 +20,9 @@ from execserver.protocol.watching import (
     WatchProcessParams,
     WatchProcessResponse,
 )
-from execserver.services.process import Process
-from execserver.services.process_log import DEFAULT_PAGE, LARGEST_PAGE, LogPage, first_seq, page
-from execserver.services.watching import take
+from execserver.services.running.process import Process
+from execserver.services.running.process_log import DEFAULT_PAGE, LARGEST_PAGE, LogPage, first_seq, page
+from execserver.services.running.watching import take
 
 
 @handles(PROCESS_WATCH)

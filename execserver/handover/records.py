@@ -52,7 +52,7 @@ class PackedState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedSpool(msgspec.Struct, array_like=True, frozen=True):
-    """`services.spool.Spool`; `fd` is -1 before anything was written."""
+    """`services.running.spool.Spool`; `fd` is -1 before anything was written."""
 
     fd: int
     file_size: int
@@ -63,7 +63,7 @@ class PackedSpool(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedInput(msgspec.Struct, array_like=True, frozen=True):
-    """`services.stdin_queue.StdinQueue`; `fd` is -1 when it is gone."""
+    """`services.running.stdin_queue.StdinQueue`; `fd` is -1 when it is gone."""
 
     fd: int
     queue: list[bytes]
@@ -85,7 +85,7 @@ class PackedNetwork(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedAccount(msgspec.Struct, array_like=True, frozen=True):
-    """`services.account.Account`: of whom, by zygote and id of its child, with the path of its control group.
+    """`services.resources.account.Account`: of whom, by zygote and id of its child; its control group's path.
 
     `watched` is the measurement that ended it: limit, value, processes.  `known` is what its process tree has
     seen, by pid and start time.
@@ -108,7 +108,7 @@ class PackedAccount(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedLimits(msgspec.Struct, array_like=True, frozen=True):
-    """`services.limiting.SessionLimits`: its control group, how many processes that had, their accounts."""
+    """`services.resources.limiting.SessionLimits`: its control group, processes so far, their accounts."""
 
     group: str | None
     started: int
@@ -127,7 +127,7 @@ class PackedRecording(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedProcess(msgspec.Struct, array_like=True, frozen=True):
-    """`services.process.Process`.
+    """`services.running.process.Process`.
 
     `zygote` and `child_id` find its child; `wait_status` is what that has said of its end, and `used` of its
     CPU time (us) and its memory.  `sent` are signals of clients, `ending` is why it ended and what it used,
@@ -161,7 +161,7 @@ class PackedProcess(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedWatch(msgspec.Struct, array_like=True, frozen=True):
-    """`services.watching.Watch`: which process it follows, and how far it has come."""
+    """`services.running.watching.Watch`: which process it follows, and how far it has come."""
 
     watch_id: str
     session_id: str
@@ -218,7 +218,7 @@ class PackedIdentity(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedSession(msgspec.Struct, array_like=True, frozen=True):
-    """`services.sessions.Session` with its processes; `closed` has those that are kept, oldest first."""
+    """`services.sessions.host.Session` with its processes; `closed` has those that are kept, oldest first."""
 
     session_id: str
     is_attached: bool
@@ -240,7 +240,7 @@ class PackedSession(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedSessions(msgspec.Struct, array_like=True, frozen=True):
-    """`services.sessions.SessionHost`: sessions, and closed processes with the times to forget them.
+    """`services.sessions.host.SessionHost`: sessions, and closed processes with the times to forget them.
 
     `limited` is how many sessions had a control group.
     """
@@ -344,7 +344,7 @@ class PackedRemote(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class PackedLink(msgspec.Struct, array_like=True, frozen=True):
-    """`services.zygote_link.ZygoteLink`; a child is its id, its pid, and whether it has a terminal."""
+    """`services.launch.zygote_link.ZygoteLink`; a child is its id, its pid, and whether it has a terminal."""
 
     pid: int
     fd: int
@@ -353,7 +353,7 @@ class PackedLink(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackedSpawner(msgspec.Struct, array_like=True, frozen=True):
-    """`services.spawner.Spawner`: zygotes with children, pids of ended ones, locks of their programs."""
+    """`services.launch.spawner.Spawner`: zygotes with children, pids of ended ones, their programs' locks."""
 
     links: list[PackedLink]
     ending: list[int]

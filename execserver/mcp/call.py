@@ -30,11 +30,11 @@ from execserver.protocol.permissions import DISABLED, PermissionProfile
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.rules.policy import Policy
 from execserver.rules.policy_record import encode_policy
-from execserver.services.child import Child
-from execserver.services.current_plan import SandboxNotMade, with_current_plan
-from execserver.services.sandbox import REFUSED, SandboxService
-from execserver.services.spawner import Spawner, SpawnSpec
-from execserver.services.start_request import Watch
+from execserver.services.confinement.current_plan import SandboxNotMade, with_current_plan
+from execserver.services.confinement.sandbox import REFUSED, SandboxService
+from execserver.services.launch.child import Child
+from execserver.services.launch.spawner import Spawner, SpawnSpec
+from execserver.services.launch.start_request import Watch
 from execserver.zygote.confinement import Confinement
 from execserver.zygote.supervision.records import Supervision, encode_supervision
 

@@ -26,8 +26,8 @@ from execserver.mcp.elicitation import Answer, Ask, HostQuestion
 from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
 from execserver.services.egress.proxy import EgressProxy
 from execserver.services.egress.service import EgressService
-from execserver.services.passed_listeners import PassedListeners
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.passed_listeners import PassedListeners
+from execserver.services.launch.spawner import SpawnSpec
 
 MOST_ASKED = 256
 

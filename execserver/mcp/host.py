@@ -26,10 +26,10 @@ from execserver.own_process import (
     settle_collector,
 )
 from execserver.rules.policy import Policy
-from execserver.services.sandbox import SandboxService
-from execserver.services.sandbox_report import SandboxReports
-from execserver.services.spawner import Spawner
-from execserver.services.stale_masks import StaleMasks
+from execserver.services.confinement.sandbox import SandboxService
+from execserver.services.confinement.stale_masks import StaleMasks
+from execserver.services.launch.spawner import Spawner
+from execserver.services.machine.sandbox_report import SandboxReports
 from execserver.settings import Settings
 from execserver.transports.stdio import StdioTransport
 from execserver.version import __version__

@@ -20,8 +20,8 @@ from execserver.mcp.call_timer import CallTimer
 from execserver.mcp.elicitation import AskAboutProgram
 from execserver.mcp.output_capture import OutputCapture
 from execserver.mcp.questions import Questions
-from execserver.services.child import Child
-from execserver.services.output_pump import OutputPump
+from execserver.services.launch.child import Child
+from execserver.services.running.output_pump import OutputPump
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from execserver.mcp.sandbox_state import SandboxState
 from execserver.mcp.session import StartCall
 from execserver.mcp.tool import INTERNAL_ERROR, ExecParams, ExecResult
 from execserver.protocol.errors import RpcError
-from execserver.services.sink import MessageSink
+from execserver.services.clients.sink import MessageSink
 
 _log = logging.getLogger(__name__)
 

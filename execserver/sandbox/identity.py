@@ -16,7 +16,7 @@ class NotAsPlanned(OSError):
 
     An OSError, since whoever carries out a plan reports any call that fails in the same way.  The server is
     another process: it gets the text alone, and finds out that a plan is stale by making it anew
-    (`services/current_plan`).
+    (`services/confinement/current_plan`).
     """
 
 

@@ -18,7 +18,7 @@ from execserver.transports.connection import Connection
 from execserver.transports.ws_server import Shared, WebSocketTransport
 
 if TYPE_CHECKING:
-    from execserver.services.sessions import Session
+    from execserver.services.sessions.host import Session
 
 
 def pack(transport: WebSocketTransport, connection: Connection, out: Outgoing) -> PackedConnection:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from execserver.access.identity import Authenticator
     from execserver.handover.carrier import Incoming, Outgoing
     from execserver.handover.records import PackedConnection, PackedListener
-    from execserver.services.sessions import Session
+    from execserver.services.sessions.host import Session
     from execserver.unix_socket import BoundFile
 
 _log = logging.getLogger(__name__)

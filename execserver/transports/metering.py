@@ -12,7 +12,7 @@ from execserver.handlers.context import Call
 from execserver.handlers.replies import Answer, Reply, Result
 from execserver.protocol.envelope import Request
 from execserver.protocol.errors import InternalError, RpcError
-from execserver.services.observers import DISCONNECTED, ERROR, SUCCESS, Answered, Observer, Who
+from execserver.services.reporting.observers import DISCONNECTED, ERROR, SUCCESS, Answered, Observer, Who
 from execserver.transports.concurrent import ConcurrentConnection
 from execserver.transports.connection import Connection
 from execserver.transports.transport import Transport

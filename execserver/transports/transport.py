@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from execserver.services.sink import MessageSink
+from execserver.services.clients.sink import MessageSink
 
 
 class Outgoing(MessageSink, Protocol):

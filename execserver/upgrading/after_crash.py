@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from execserver.handlers.context import Services
     from execserver.handover.carrier import Incoming
     from execserver.handover.records import Handover
-    from execserver.services.spawner import Spawner
+    from execserver.services.launch.spawner import Spawner
     from execserver.transports.listener import WebSocketListener
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from gevent.os import nb_read
 from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.eventloop.deadline import at_most
 from execserver.handover.program import ANSWER, BadProgram, Program
-from execserver.services.orphans import wait_for_end
+from execserver.services.launch.orphans import wait_for_end
 
 _WAIT_S: Final = 60.0  # the first start of a file unpacks it
 _MOST_BYTES: Final = 16 * 1024

@@ -12,7 +12,7 @@ import msgspec
 
 from execserver.handover.carrier import Incoming
 from execserver.handover.records import Handover, PackedListener, PackedRemote
-from execserver.services import session_handover
+from execserver.services.sessions import handover as session_handover
 from execserver.unix_socket import BoundFile
 from execserver.upgrading.upgrade import BLOCKED
 from execserver.version import __version__
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from execserver.access.identity import Authenticator
     from execserver.eventloop.signals import EndSignals
     from execserver.handlers.context import Services
-    from execserver.services.spawner import Spawner
+    from execserver.services.launch.spawner import Spawner
     from execserver.transports.listener import WebSocketListener
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from execserver.handover.carrier import Outgoing
 from execserver.handover.records import STATE_VERSION, Handover
 from execserver.own_start import own_start
 from execserver.service_manager import READY
-from execserver.services import session_handover
+from execserver.services.sessions import handover as session_handover
 from execserver.version import __version__
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from execserver.handlers.context import Services
     from execserver.service_manager import ServiceManager
-    from execserver.services.spawner import Spawner
+    from execserver.services.launch.spawner import Spawner
     from execserver.transports.front import Front
 
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
 from execserver.protocol.tar_header import BLOCK
 from execserver.protocol.trees import ExtractPosition, FsExtractParams
-from execserver.services.extracting import Extraction
+from execserver.services.trees.extracting import Extraction
 
 _KINDS = [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"Z"]
 _ENTRIES = st.lists(

@@ -19,7 +19,7 @@ from execserver.egress.decisions import (
     Verdict,
 )
 from execserver.egress.remembering import MAX_REMEMBERED
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from execserver.services.egress.launch import teller
 from tests.support.heard import Heard
 

@@ -17,12 +17,12 @@ from execserver.handlers.guard import guarded
 from execserver.handlers.replies import Answer, InTurn, Later, Reply
 from execserver.protocol.envelope import Request, encode_result
 from execserver.protocol.errors import RpcError
-from execserver.services.environment import EnvironmentService
-from execserver.services.filesystem import FileService
+from execserver.services.confinement.sandbox import SandboxService
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import SandboxedFiles
 from execserver.services.http.service import HttpService, HttpStreams
-from execserver.services.sandbox import SandboxService
-from execserver.services.sandboxed_files import SandboxedFiles
-from execserver.services.sessions import SessionHost
+from execserver.services.machine.environment import EnvironmentService
+from execserver.services.sessions.host import SessionHost
 from execserver.settings import Settings
 from tests.services.fakes import FakeSink, FakeSpawner
 from tests.support.greenlets import turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.spawner import SpawnSpec
 from tests.handlers.asking import Client
 from tests.services.fakes import FakeRun
 

@@ -8,7 +8,7 @@ from typing import cast
 from execserver.handlers.context import Call
 from execserver.handlers.environment import info, status
 from execserver.protocol.session import NoParams
-from execserver.services.environment import EnvironmentService
+from execserver.services.machine.environment import EnvironmentService
 
 
 def test_answers_are_made_once() -> None:

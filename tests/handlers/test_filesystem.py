@@ -24,9 +24,9 @@ from execserver.protocol.errors import RpcError, from_os_error
 from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
-from execserver.services.filesystem import FileService
-from execserver.services.sandbox import SandboxService
-from execserver.services.sandboxed_files import SandboxedFiles
+from execserver.services.confinement.sandbox import SandboxService
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import SandboxedFiles
 from execserver.settings import Settings
 from tests.files.tools import get, put
 from tests.support.plain_workers import start_plain_worker

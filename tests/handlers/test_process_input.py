@@ -7,7 +7,7 @@ import pytest
 
 from execserver.core.process_state import REMEMBERED_WRITE_IDS
 from execserver.handlers.replies import Reply
-from execserver.services.stdin_queue import QUEUED_WRITES
+from execserver.services.running.stdin_queue import QUEUED_WRITES
 from tests.handlers.asking import Client
 from tests.handlers.processes import (
     ACCEPTED,

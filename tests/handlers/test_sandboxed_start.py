@@ -10,7 +10,7 @@ import pytest
 
 from execserver.sandbox.plan import FILTER_RESTRICTED, NETWORK_PROXY, ROOT_EMPTY, ROOT_HOST, SandboxPlan
 from execserver.sandbox.plan_record import decode_plan
-from execserver.services.current_plan import SandboxNotMade
+from execserver.services.confinement.current_plan import SandboxNotMade
 from execserver.zygote.confinement import FILTER, LANDLOCK, UNCONFINED, Confinement, filtered
 from tests.handlers.asking import Client
 from tests.handlers.processes import sandbox, start

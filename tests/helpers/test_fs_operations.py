@@ -29,9 +29,9 @@ from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.files.guard import PathGuard
 from execserver.sandbox.files.operations import GuardedFiles
-from execserver.services.filesystem import FileService
-from execserver.services.sandbox import SandboxService
-from execserver.services.sandboxed_files import SandboxedFiles
+from execserver.services.confinement.sandbox import SandboxService
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.sandboxed import SandboxedFiles
 from execserver.settings import Settings
 from helpers import codex_fs, fs_operations
 from helpers.fs_request import read_request

@@ -19,9 +19,9 @@ from execserver.mcp.sandbox_state import SandboxState, read_state
 from execserver.mcp.tool import ExecParams, ExecResult, ToolError
 from execserver.rules.policy import ALLOW, FORBIDDEN, PROMPT, Policy, Rule
 from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.services.confinement.sandbox import Choose, SandboxService, always_native
 from execserver.services.egress.service import EgressService
-from execserver.services.sandbox import Choose, SandboxService, always_native
-from execserver.services.spawner import Spawner
+from execserver.services.launch.spawner import Spawner
 from execserver.settings import Settings
 from execserver.zygote.launch import start_zygote
 from execserver.zygote.supervision.records import NOTIFY

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.services.spawner import Spawner
+from execserver.services.launch.spawner import Spawner
 from tests.mcp.calling import Calls, starter
 
 

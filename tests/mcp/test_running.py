@@ -20,8 +20,8 @@ from execserver.mcp.call_timer import CallTimer
 from execserver.mcp.elicitation import Answer, Question
 from execserver.mcp.output_capture import STDERR, STDOUT
 from execserver.mcp.running import Outcome, RunningCall
-from execserver.services.child import Child
-from execserver.services.spawner import Spawner
+from execserver.services.launch.child import Child
+from execserver.services.launch.spawner import Spawner
 from execserver.zygote.supervision import records
 from tests.services.spawning import spawner, spec, wait_gone
 

@@ -12,7 +12,7 @@ from execserver.protocol.errors import InternalError
 from execserver.resources import hierarchy
 from execserver.resources.control_group import ControlGroup
 from execserver.resources.hierarchy import Blocked, Hierarchy, Place, find_place
-from execserver.services.limiting import Limiter, SessionLimits
+from execserver.services.resources.limiting import Limiter, SessionLimits
 from execserver.settings import Settings
 from tests.resources.groups import a_group
 from tests.support.proc import descriptor_count

@@ -13,7 +13,7 @@ import pytest
 from execserver.protocol.environment import ShellInfo
 from execserver.sandbox.backends import probe_egress
 from execserver.sandbox.backends.probe_egress import MASKING, PROXY, check_egress, check_masking
-from execserver.services.environment import describe
+from execserver.services.machine.environment import describe
 
 
 @pytest.fixture

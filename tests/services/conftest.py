@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from execserver.core.process_state import SandboxNote
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.spawner import SpawnSpec
 from tests.services.fakes import FakeSpawner
 from tests.services.played import Play, Played
 from tests.support.greenlets import loop_failures, turns

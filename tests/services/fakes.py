@@ -10,9 +10,9 @@ from gevent.event import Event
 from gevent.select import select
 
 from execserver.protocol.errors import RpcError
-from execserver.services.child import Child, Streams
-from execserver.services.current_plan import SandboxNotMade
-from execserver.services.spawner import Spawner, SpawnSpec
+from execserver.services.confinement.current_plan import SandboxNotMade
+from execserver.services.launch.child import Child, Streams
+from execserver.services.launch.spawner import Spawner, SpawnSpec
 from tests.support.greenlets import turns
 
 

@@ -10,9 +10,9 @@ import gevent
 
 from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.protocol.templates import ProcessTemplates
-from execserver.services.attachment import Attachment
-from execserver.services.process import Process
-from execserver.services.spawner import Spawner, SpawnSpec
+from execserver.services.clients.attachment import Attachment
+from execserver.services.launch.spawner import Spawner, SpawnSpec
+from execserver.services.running.process import Process
 from tests.services.fakes import FakeRun, FakeSink, FakeSpawner
 from tests.support.waiting import wait_until
 

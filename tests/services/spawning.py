@@ -13,7 +13,7 @@ from gevent.event import Event
 from gevent.os import nb_read
 
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.services.spawner import Child, Spawner, SpawnSpec
+from execserver.services.launch.spawner import Child, Spawner, SpawnSpec
 from execserver.settings import Settings
 from execserver.zygote.groups import process_stat
 from execserver.zygote.launch import start_zygote

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gevent
 import pytest
 
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from tests.services.fakes import FakeSink
 from tests.support.greenlets import turns
 

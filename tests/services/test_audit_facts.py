@@ -20,10 +20,10 @@ from execserver.log import Redactor
 from execserver.protocol.envelope import Request, Trace
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.lifting import LEAST_BYTES, from_client
-from execserver.services import audit
-from execserver.services.audit import EVENTS, AuditTrail
-from execserver.services.audit_facts import MOST_NAMES, facts_of, json_of, quick_text
-from execserver.services.observers import DISCONNECTED, ERROR, SUCCESS, Answered, Who
+from execserver.services.reporting import audit
+from execserver.services.reporting.audit import EVENTS, AuditTrail
+from execserver.services.reporting.audit_facts import MOST_NAMES, facts_of, json_of, quick_text
+from execserver.services.reporting.observers import DISCONNECTED, ERROR, SUCCESS, Answered, Who
 
 _NAMES = (
     *("argv", "command", "cwd", "path", "sourcePath", "destinationPath", "recursive", "mode", "processId"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from execserver.files.part import Busy
-from execserver.services.batches import Turn
+from execserver.services.trees.batches import Turn
 
 
 class Part:
@@ -25,8 +25,8 @@ class Part:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The steps that were waited, instead of waiting."""
     steps: list[float] = []
-    monkeypatch.setattr("execserver.services.batches.sleep", steps.append)
-    monkeypatch.setattr("execserver.services.batches.time.monotonic", lambda: 1000.0 + sum(steps))
+    monkeypatch.setattr("execserver.services.trees.batches.sleep", steps.append)
+    monkeypatch.setattr("execserver.services.trees.batches.time.monotonic", lambda: 1000.0 + sum(steps))
     return steps
 
 
@@ -60,7 +60,7 @@ def test_a_request_of_a_client_that_has_left_waits_for_nothing(clock: list[float
         left, part.is_held = True, False
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("execserver.services.batches.sleep", leave)
+        patch.setattr("execserver.services.trees.batches.sleep", leave)
         with pytest.raises(Busy):
             turn.take(part.put)
     assert part.tries == 1

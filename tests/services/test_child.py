@@ -9,7 +9,7 @@ import tty
 
 import pytest
 
-from execserver.services.child import Child, Streams, exit_code
+from execserver.services.launch.child import Child, Streams, exit_code
 
 
 class Recorder:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from execserver.services.current_plan import SandboxNotMade, StalePlan, with_current_plan
+from execserver.services.confinement.current_plan import SandboxNotMade, StalePlan, with_current_plan
 
 
 def test_a_plan_that_works_is_made_once() -> None:

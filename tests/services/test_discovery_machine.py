@@ -15,7 +15,7 @@ from execserver.protocol.discovery import DiscoverV2CapabilitiesResponse
 from execserver.protocol.record import decode_value, encode_record
 from execserver.services.discovery.machine import LOCATION, Places, Search
 from execserver.services.discovery.manifest import compared
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
 from execserver.settings import Settings
 
 

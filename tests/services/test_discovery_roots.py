@@ -18,7 +18,7 @@ from execserver.protocol.discovery import (
 from execserver.protocol.errors import InternalError
 from execserver.protocol.paths import PathUri
 from execserver.services.discovery import roots, service
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
 from execserver.settings import Settings
 
 

@@ -12,7 +12,7 @@ import pytest
 from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.session import InitializeResponse
-from execserver.services.environment import EnvironmentService, home_folder
+from execserver.services.machine.environment import EnvironmentService, home_folder
 from execserver.version import CONTRACT_VERSION, __version__
 
 

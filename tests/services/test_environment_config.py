@@ -11,9 +11,9 @@ import pytest
 from execserver.protocol.discovery import ConfigLayer, EnvironmentConfigReadParams
 from execserver.protocol.errors import InternalError
 from execserver.protocol.paths import PathUri
-from execserver.services import environment_config
-from execserver.services.environment_config import ConfigFiles
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
+from execserver.services.machine import environment_config
+from execserver.services.machine.environment_config import ConfigFiles
 from execserver.settings import Settings
 
 

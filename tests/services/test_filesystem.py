@@ -14,7 +14,7 @@ import pytest
 from execserver.core.file_handles import OpenFile
 from execserver.files import copy, metadata, opening, reading, remove, walk, writing
 from execserver.protocol.files import FsOpenMode
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
 from execserver.services.mounts import MountTable
 from execserver.settings import Settings
 from tests.files.tools import PeakMemory, get, open_descriptors, put

@@ -15,13 +15,13 @@ from execserver.core.output_log import OutputLog
 from execserver.eventloop.ends import of_gevent
 from execserver.handover.records import PackedFileWatch, PackedLog, PackedProcess, PackedState
 from execserver.protocol.ports import PortAddress, PortDataNotification
-from execserver.services.attachment import Attachment
-from execserver.services.child import Child, Streams, ended_child
+from execserver.services.clients.attachment import Attachment
 from execserver.services.file_watches.table import FileWatchTable, WatchTotals
 from execserver.services.http.service import HttpStreams
+from execserver.services.launch.child import Child, Streams, ended_child
 from execserver.services.ports.stream import PortStream
-from execserver.services.spool import Spool, SpoolBudget, spooled
-from execserver.services.stdin_queue import QUEUED_WRITES, StdinQueue
+from execserver.services.running.spool import Spool, SpoolBudget, spooled
+from execserver.services.running.stdin_queue import QUEUED_WRITES, StdinQueue
 from tests.services.fakes import FakeSpawner
 from tests.support.beside import Beside
 from tests.support.greenlets import turns

@@ -8,9 +8,9 @@ from typing import cast
 from execserver.access.identity import NOBODY
 from execserver.protocol.envelope import Request
 from execserver.protocol.resource_limits import EndCause, ProcessEnd, ResourceUsage
-from execserver.services.metrics import ServerMetrics
-from execserver.services.observers import Answered, Started, Who
-from execserver.services.process import Process
+from execserver.services.reporting.metrics import ServerMetrics
+from execserver.services.reporting.observers import Answered, Started, Who
+from execserver.services.running.process import Process
 
 WHO = Who("session", NOBODY)
 

@@ -15,9 +15,9 @@ import pytest
 from execserver.files import inotify
 from execserver.protocol.files import FsWatchMissingParams
 from execserver.protocol.paths import PathUri
-from execserver.services import missing_watch
-from execserver.services.filesystem import FileService
-from execserver.services.missing_watch import ConnectionWatch, MissingWatches
+from execserver.services.file_watches import missing as missing_watch
+from execserver.services.file_watches.missing import ConnectionWatch, MissingWatches
+from execserver.services.files.filesystem import FileService
 from execserver.settings import Settings
 from tests.services.fakes import FakeSink
 from tests.support.greenlets import turns

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from execserver.services.orphans import Orphanage, wait_for_end
+from execserver.services.launch.orphans import Orphanage, wait_for_end
 from execserver.zygote.groups import process_stat
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 
-from execserver.services import output_pump as pump_module
-from execserver.services.attachment import Attachment
-from execserver.services.output_pump import CHUNK_BYTES, OutputPump
+from execserver.services.clients.attachment import Attachment
+from execserver.services.running import output_pump as pump_module
+from execserver.services.running.output_pump import CHUNK_BYTES, OutputPump
 from tests.services.fakes import FakeSink
 from tests.support.greenlets import is_active, turns
 from tests.support.waiting import wait_until

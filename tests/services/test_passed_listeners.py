@@ -11,9 +11,9 @@ import pytest
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, NETWORK_NONE, NETWORK_PROXY
 from execserver.sandbox.plan_record import encode_plan
 from execserver.sandbox.proxy.routes import HTTP_PORT
-from execserver.services import passed_listeners
-from execserver.services.passed_listeners import PassedListeners, received
-from execserver.services.spawner import Spawner, SpawnSpec
+from execserver.services.launch import passed_listeners
+from execserver.services.launch.passed_listeners import PassedListeners, received
+from execserver.services.launch.spawner import Spawner, SpawnSpec
 from execserver.zygote.confinement import NATIVE, Confinement, refused
 from tests.services.spawning import Running, spawner, spec
 from tests.support.roots import plan

@@ -6,7 +6,7 @@ from base64 import b64decode
 
 import pytest
 
-from execserver.services.spawner import Spawner
+from execserver.services.launch.spawner import Spawner
 from tests.services.fakes import FakeSpawner
 from tests.services.played import Play, Played
 from tests.services.spawning import spawner, spec

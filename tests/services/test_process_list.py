@@ -8,8 +8,8 @@ import pytest
 
 from execserver.core.process_state import ProcessState
 from execserver.protocol.process import ProcessListEntry
-from execserver.services.process import Process
-from execserver.services.process_list import list_entry
+from execserver.services.running.process import Process
+from execserver.services.sessions.process_list import list_entry
 
 
 def listed(pid: int, *, exited: bool = False, tty: bool = False) -> ProcessListEntry:

@@ -11,9 +11,9 @@ import pytest
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InternalError, InvalidRequest
 from execserver.protocol.templates import ProcessTemplates
-from execserver.services.process import Process
-from execserver.services.process_table import ProcessTable, Retention
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.spawner import SpawnSpec
+from execserver.services.running.process import Process
+from execserver.services.running.process_table import ProcessTable, Retention
 from tests.services.fakes import FakeSink, FakeSpawner
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until

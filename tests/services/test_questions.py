@@ -9,9 +9,9 @@ import msgspec
 
 from execserver.protocol.envelope import ErrorBody, ErrorMessage, Response
 from execserver.protocol.network import NetworkPolicyDestination
-from execserver.services import questions
-from execserver.services.questions import Questions
-from execserver.services.sink import MessageSink
+from execserver.services.clients import questions
+from execserver.services.clients.questions import Questions
+from execserver.services.clients.sink import MessageSink
 
 PARAMS = NetworkPolicyDestination(protocol="http", host="a", port=1)
 

@@ -11,8 +11,8 @@ import pytest
 
 from execserver.protocol.files import FsWriteFileParams
 from execserver.protocol.paths import PathUri
-from execserver.services.filesystem import FileService
-from execserver.services.replacing import replace_file
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.replacing import replace_file
 from execserver.settings import Settings
 
 
@@ -38,7 +38,7 @@ def test_a_link_in_the_place_of_the_new_file_is_not_followed(
     victim.chmod(0o600)
     if is_there:
         place.write_bytes(b"old")
-    monkeypatch.setattr("execserver.services.replacing.fresh_name", lambda: b".execserver-guessed")
+    monkeypatch.setattr("execserver.services.files.replacing.fresh_name", lambda: b".execserver-guessed")
     (tmp_path / ".execserver-guessed").symlink_to(victim)
     with pytest.raises(OSError):
         replace_file(service, service, params(place, 0o666), b"new")

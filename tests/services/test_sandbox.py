@@ -13,9 +13,9 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.plan import HIDDEN_DIRECTORY, READ
 from execserver.sandbox.plan_record import decode_plan
 from execserver.sandbox.policy import planner
-from execserver.services import sandbox as module
+from execserver.services.confinement import sandbox as module
+from execserver.services.confinement.sandbox import REMEMBERED_PLANS, SandboxService
 from execserver.services.mounts import MountTable
-from execserver.services.sandbox import REMEMBERED_PLANS, SandboxService
 from execserver.settings import Settings
 from execserver.zygote.confinement import NATIVE
 from tests.support.peer import Json

@@ -17,9 +17,9 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox.backends.bwrap import Bwrap, encode, identity_of
 from execserver.sandbox.backends.report import Check, Report
 from execserver.sandbox.backends.selection import answer, policies
-from execserver.services import sandbox_report
-from execserver.services.sandbox_report import SandboxReports
-from execserver.services.spawner import Spawner
+from execserver.services.launch.spawner import Spawner
+from execserver.services.machine import sandbox_report
+from execserver.services.machine.sandbox_report import SandboxReports
 from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE, Confinement
 from tests.services import spawning
 from tests.support.programs import write_script

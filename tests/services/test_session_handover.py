@@ -11,7 +11,7 @@ import pytest
 
 from execserver.handover.records import PackedNetwork
 from execserver.protocol.network import NetworkProxyLaunch
-from execserver.services import session_handover
+from execserver.services.sessions import handover as session_handover
 from tests.support.proxy_settings import proxy_settings
 
 

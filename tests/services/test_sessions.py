@@ -10,8 +10,8 @@ from gevent.hub import get_hub
 
 from execserver.protocol.errors import InvalidRequest, SessionAlreadyAttached
 from execserver.protocol.templates import ProcessTemplates
-from execserver.services.sessions import Session, SessionHost
-from execserver.services.spawner import SpawnSpec
+from execserver.services.launch.spawner import SpawnSpec
+from execserver.services.sessions.host import Session, SessionHost
 from execserver.settings import Settings
 from tests.services.fakes import FakeSink, FakeSpawner
 from tests.support.greenlets import turns

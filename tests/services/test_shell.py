@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.services.shell import detect_shell, login_shell
+from execserver.services.machine.shell import detect_shell, login_shell
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from execserver.protocol.environment import ShellInfo
 from execserver.protocol.errors import InternalError
 from execserver.protocol.process import ShellSnapshotRequest
-from execserver.services.shell_snapshots import SessionSnapshots
-from execserver.services.spawner import Child, Spawner, SpawnSpec
+from execserver.services.launch.shell_snapshots import SessionSnapshots
+from execserver.services.launch.spawner import Child, Spawner, SpawnSpec
 from tests.services.spawning import PATH, spawner
 from tests.support.waiting import wait_until
 

@@ -10,8 +10,8 @@ import pytest
 
 from execserver.files.reading import FileTooLarge
 from execserver.protocol.errors import InvalidRequest, NotFound
-from execserver.services.filesystem import FileService
-from execserver.services.small_files import read_small
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.small import read_small
 from execserver.settings import Settings
 from tests.files.tools import open_descriptors
 

@@ -11,7 +11,7 @@ import gevent
 import pytest
 
 from execserver.protocol.errors import InternalError
-from execserver.services.spawner import Spawner, SpawnSpec
+from execserver.services.launch.spawner import Spawner, SpawnSpec
 from execserver.zygote.groups import all_processes
 from tests.services.spawning import (
     PATH,

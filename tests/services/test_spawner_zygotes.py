@@ -11,7 +11,7 @@ import gevent
 import pytest
 
 from execserver.protocol.errors import InternalError
-from execserver.services.spawner import Spawner, SpawnSpec
+from execserver.services.launch.spawner import Spawner, SpawnSpec
 from execserver.zygote.reaper import own_children
 from tests.services.spawning import (
     Running,

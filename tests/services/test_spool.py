@@ -11,8 +11,8 @@ import pytest
 
 from execserver.core.output_log import Chunk, OutputLog, TimedChunk
 from execserver.core.spool_index import SEGMENT_CHUNKS
-from execserver.services.process_log import first_seq, page
-from execserver.services.spool import PENDING_BYTES, PENDING_CHUNKS, Spool, SpoolBudget, spooled
+from execserver.services.running.process_log import first_seq, page
+from execserver.services.running.spool import PENDING_BYTES, PENDING_CHUNKS, Spool, SpoolBudget, spooled
 from tests.support.lives import assert_freed
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from execserver.protocol.errors import InternalError
-from execserver.services.start_request import (
+from execserver.services.launch.start_request import (
     SpawnSpec,
     Watch,
     confinement_fields,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
-from execserver.services import stdin_queue as stdin_queue_module
-from execserver.services.stdin_queue import QUEUED_WRITES, StdinQueue
+from execserver.services.running import stdin_queue as stdin_queue_module
+from execserver.services.running.stdin_queue import QUEUED_WRITES, StdinQueue
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 
 from execserver.protocol.errors import InternalError
 from execserver.sandbox.files import worker_records as records
-from execserver.services.worker import NotBegun, Worker, is_usable
+from execserver.services.files.worker import NotBegun, Worker, is_usable
 from execserver.zygote.channel import receive_record, send_record
 from tests.support.greenlets import turns
 

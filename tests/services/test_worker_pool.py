@@ -13,8 +13,8 @@ import pytest
 from execserver.protocol.errors import InternalError, InvalidRequest
 from execserver.sandbox.files import worker_records as records
 from execserver.sandbox.plan import SandboxPlan
-from execserver.services import worker_pool
-from execserver.services.worker_pool import WorkerPool
+from execserver.services.files import worker_pool
+from execserver.services.files.worker_pool import WorkerPool
 from execserver.zygote.confinement import NATIVE, Confinement
 from tests.support.greenlets import turns
 from tests.support.plain_workers import PROGRAM, PlainWorker, plan

@@ -15,8 +15,8 @@ import gevent
 import pytest
 
 from execserver.protocol.errors import InternalError
-from execserver.services.child import Child, Streams
-from execserver.services.zygote_link import AnswerTimeout, LinkState, PendingStart, ZygoteLink
+from execserver.services.launch.child import Child, Streams
+from execserver.services.launch.zygote_link import AnswerTimeout, LinkState, PendingStart, ZygoteLink
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.records import (

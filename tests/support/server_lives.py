@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from execserver.services.stdin_queue import QUEUED_WRITES
+from execserver.services.running.stdin_queue import QUEUED_WRITES
 from tests.support.http_fixture import HttpFixture, refused_port
 from tests.support.peer import Json, RemoteError
 from tests.support.running import event, outcome, read, run, start, terminate, write

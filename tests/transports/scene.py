@@ -24,8 +24,8 @@ from execserver.core.connection import ConnectionRules
 from execserver.handlers.context import Call
 from execserver.handlers.replies import Answer, InTurn, Later, Result
 from execserver.protocol.envelope import Request
-from execserver.services.questions import Questions
-from execserver.services.sink import MessageSink
+from execserver.services.clients.questions import Questions
+from execserver.services.clients.sink import MessageSink
 from execserver.transports import connection as connection_module
 from execserver.transports.connection import connection_over
 from execserver.transports.outbox import Outbox

@@ -10,7 +10,7 @@ import pytest
 
 from execserver.handlers.replies import Answer, InParts, Later, Reply, Result, Streamed
 from execserver.protocol.errors import InvalidRequest
-from execserver.services.observers import Answered
+from execserver.services.reporting.observers import Answered
 from tests.transports.scene import Gate, Handler, Play, at_once, result
 
 

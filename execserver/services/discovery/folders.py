@@ -9,11 +9,11 @@ from gevent import sleep
 from execserver.files.capability_bundle import Budget, Bundle, Plugin, TextFile
 from execserver.files.walk import Walk, WalkOptions
 from execserver.protocol.discovery import CapabilityFile, PluginFiles
-from execserver.services.filesystem import FileService
-from execserver.services.small_files import read_small
+from execserver.services.files.filesystem import FileService
+from execserver.services.files.small import read_small
 
 if TYPE_CHECKING:
-    from execserver.services.sandboxed_files import ConfinedFiles
+    from execserver.services.files.sandboxed import ConfinedFiles
 
 
 class Folders:

@@ -18,11 +18,11 @@ from execserver.protocol.errors import RpcError
 from execserver.protocol.paths import PathUri
 from execserver.services.discovery.folders import Folders, let_others_run
 from execserver.services.discovery.manifest import compared, remote_id
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
 
 if TYPE_CHECKING:
     from execserver.files.capability_loading import Location
-    from execserver.services.sandboxed_files import ConfinedFiles
+    from execserver.services.files.sandboxed import ConfinedFiles
 
 MAX_LOCATIONS = 512
 

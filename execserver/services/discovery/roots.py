@@ -23,10 +23,10 @@ from execserver.services.discovery.folders import (
     optional_record,
     plugin_record,
 )
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
 
 if TYPE_CHECKING:
-    from execserver.services.sandboxed_files import ConfinedFiles
+    from execserver.services.files.sandboxed import ConfinedFiles
 
 Operations = Callable[[FileSystemSandboxContext | None, PathUri], "FileService | ConfinedFiles"]
 

@@ -14,11 +14,11 @@ from execserver.protocol.errors import InternalError
 from execserver.protocol.record import encode_record
 from execserver.runtime_paths import codex_home
 from execserver.services.discovery import roots
-from execserver.services.environment import user_home
-from execserver.services.filesystem import FileService
+from execserver.services.files.filesystem import FileService
+from execserver.services.machine.environment import user_home
 
 if TYPE_CHECKING:
-    from execserver.services.sandboxed_files import ConfinedFiles
+    from execserver.services.files.sandboxed import ConfinedFiles
 
 AT_A_TIME = 2  # each may hold the contents of all its files; further ones wait
 MAX_ANSWER_BYTES = 64 * 1024 * 1024 - 64 * 1024  # a larger message ends a real client's connection

@@ -20,7 +20,7 @@ from execserver.protocol.network import (
     NetworkPolicyRequestParams,
     NetworkPolicyResponse,
 )
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from execserver.services.egress.judging import Ask
 
 MAX_REASON_BYTES = 1024

@@ -25,16 +25,16 @@ from execserver.protocol.network import (
     UnixSocketPermission,
 )
 from execserver.protocol.record import encode_record
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from execserver.services.egress.asking import asker
 from execserver.services.egress.proxy import EgressProxy
-from execserver.services.observers import Who
+from execserver.services.reporting.observers import Who
 
 if TYPE_CHECKING:
     from execserver.handover.carrier import Incoming
     from execserver.handover.records import PackedNetwork
-    from execserver.services.audit import AuditTrail
     from execserver.services.egress.service import EgressService
+    from execserver.services.reporting.audit import AuditTrail
 
 _METHOD_CHARACTERS = 32  # a process may choose longer ones, which are not remembered
 _NO_TIME, _NO_CLIENT = b'"timestamp":""', b'"client":""'
@@ -126,8 +126,8 @@ def _watched(
     """Return what tells the server of each decision, and its audit log, where it writes one."""
     if log is None:
         return service.decided
-    from execserver.services.audit import whom  # late: few servers write a log
     from execserver.services.egress.trail import NetworkTrail
+    from execserver.services.reporting.audit import whom  # late: few servers write a log
 
     trail = NetworkTrail(log, place.process_id, whom(place.who))
 

@@ -18,7 +18,7 @@ from execserver.egress.rules_file import parse_rules
 from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
 from execserver.services.egress.proxy import EgressProxy
 from execserver.services.egress.service import EgressService
-from execserver.services.passed_listeners import received
+from execserver.services.launch.passed_listeners import received
 from execserver.settings import Settings
 from execserver.zygote.libc import Libc
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from execserver.egress.decisions import DecisionRecord
-    from execserver.services.audit import AuditTrail
+    from execserver.services.reporting.audit import AuditTrail
 
 MAX_DESTINATIONS = 256
 _TELL_AGAIN = 10

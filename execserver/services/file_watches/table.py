@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from execserver.protocol.errors import InvalidParams, InvalidRequest
 from execserver.protocol.file_watches import FsWatchParams, FsWatchResponse
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from execserver.services.file_watches.scan import WatchableFiles
 from execserver.services.file_watches.telling import Telling
 from execserver.services.file_watches.watch import FileWatch

@@ -23,7 +23,7 @@ from execserver.protocol.errors import InvalidRequest, RpcError, from_os_error
 from execserver.protocol.file_watches import FsChangesNotification
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.own_methods import FS_CHANGES
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from execserver.services.file_watches.events import Events
 from execserver.services.file_watches.scan import Budget, Scan, WatchableFiles
 from execserver.services.file_watches.telling import Telling

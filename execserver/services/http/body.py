@@ -14,8 +14,8 @@ from execserver.protocol.errors import InternalError
 from execserver.protocol.http import HttpRequestResponse
 from execserver.protocol.record import encode_record
 from execserver.protocol.templates import BodyDeltaTemplates
+from execserver.services.clients.sink import MessageSink
 from execserver.services.http.contract_headers import shown_headers
-from execserver.services.sink import MessageSink
 
 _FAILED_TO_READ = "failed to read http/request response body"
 _UNREADABLE = "error decoding response body"

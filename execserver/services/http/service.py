@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest
 from execserver.protocol.http import HttpRedirectPolicy, HttpRequestParams
-from execserver.services.sink import MessageSink
+from execserver.services.clients.sink import MessageSink
 from execserver.settings import Settings
 
 if TYPE_CHECKING:

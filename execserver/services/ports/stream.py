@@ -27,7 +27,7 @@ from execserver.protocol.lifting import LEAST_BYTES
 from execserver.protocol.own_methods import PORT_CLOSED
 from execserver.protocol.ports import PortAddress, PortClosedNotification
 from execserver.protocol.templates import PortTemplates
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 
 if TYPE_CHECKING:
     from execserver.handover.carrier import Incoming, Outgoing

@@ -17,7 +17,7 @@ from execserver.protocol.envelope import encode_notification
 from execserver.protocol.errors import InvalidParams, InvalidRequest
 from execserver.protocol.own_methods import PORT_ACCEPTED
 from execserver.protocol.ports import PortAcceptedNotification, PortAddress
-from execserver.services.attachment import Attachment
+from execserver.services.clients.attachment import Attachment
 from execserver.services.openings import Opening, Openings
 from execserver.services.ports.forwarding import MAX_PORTS, Connected, Forwarding
 from execserver.services.ports.stream import WIDE_WINDOW_BYTES, WINDOW_BYTES, PortStream

@@ -11,10 +11,10 @@ import msgspec
 
 from execserver.core.process_state import ProcessState
 from execserver.handover.records import PackedInput
-from execserver.services import process_packing
-from execserver.services.output_pump import CHUNK_BYTES, OutputPump
-from execserver.services.process import Process
-from execserver.services.stdin_queue import QUEUED_BYTES, StdinQueue
+from execserver.services.running import process_packing
+from execserver.services.running.output_pump import CHUNK_BYTES, OutputPump
+from execserver.services.running.process import Process
+from execserver.services.running.stdin_queue import QUEUED_BYTES, StdinQueue
 from execserver.survival import process_journal as journal_of
 from execserver.survival.process_journal import Out, ProcessJournal
 from execserver.survival.records import Snapshot

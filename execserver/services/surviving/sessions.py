@@ -16,15 +16,15 @@ from execserver.core.process_state import ProcessState
 from execserver.core.sessions import SessionRecord
 from execserver.handover.records import PackedSession
 from execserver.protocol.errors import InvalidRequest
-from execserver.services.child import Child
-from execserver.services.kept_sessions import KeptSessions
-from execserver.services.process import Process
-from execserver.services.process_roles import Templates
-from execserver.services.process_table import ProcessTable
-from execserver.services.questions import Questions
-from execserver.services.sessions import Session, SessionHost
-from execserver.services.sink import MessageSink
-from execserver.services.spawner import SpawnSpec
+from execserver.services.clients.questions import Questions
+from execserver.services.clients.sink import MessageSink
+from execserver.services.launch.child import Child
+from execserver.services.launch.spawner import SpawnSpec
+from execserver.services.running.process import Process
+from execserver.services.running.process_roles import Templates
+from execserver.services.running.process_table import ProcessTable
+from execserver.services.sessions.host import Session, SessionHost
+from execserver.services.sessions.kept import KeptSessions
 from execserver.services.surviving.process import SurvivingProcess, SurvivingState
 from execserver.survival.ledger import SESSION
 from execserver.survival.process_journal import ProcessJournal
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from execserver.handover.carrier import Incoming
     from execserver.handover.records import PackedProcess
     from execserver.protocol.resource_limits import ResourceLimits
-    from execserver.services.account import Account
-    from execserver.services.spool import Spool
+    from execserver.services.resources.account import Account
+    from execserver.services.running.spool import Spool
     from execserver.survival.keeping import Keeping
 
 

@@ -6,9 +6,9 @@ import _socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from execserver.services.child import Child
-from execserver.services.spawner import Spawner
-from execserver.services.zygote_link import PendingStart, ZygoteLink
+from execserver.services.launch.child import Child
+from execserver.services.launch.spawner import Spawner
+from execserver.services.launch.zygote_link import PendingStart, ZygoteLink
 from execserver.survival.ledger import CHILD, KEY, ZYGOTE
 from execserver.zygote.records import Exited, Failed, Record, SpawnRequest, Started, WorkerRequest
 

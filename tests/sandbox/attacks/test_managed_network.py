@@ -22,7 +22,7 @@ from execserver.sandbox.backends import bwrap
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, NETWORK_PROXY, ROOT_HOST, SandboxPlan
 from execserver.sandbox.plan_record import encode_plan
 from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
-from execserver.services.passed_listeners import PassedListeners
+from execserver.services.launch.passed_listeners import PassedListeners
 from execserver.zygote.confinement import BUBBLEWRAP, Confinement
 from execserver.zygote.records import SpawnRequest
 from tests.support.roots import ENV, Outcome, give, in_child, plan

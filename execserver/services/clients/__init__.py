@@ -1,0 +1,1 @@
+"""Who a session belongs to now: what is sent there, and what is asked."""

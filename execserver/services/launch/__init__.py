@@ -1,0 +1,1 @@
+"""Starting commands, and the zygote as the server sees it."""

@@ -1,0 +1,1 @@
+"""Many files in one request: walks, searches, archives, batches."""

@@ -255,7 +255,7 @@ def test_as_the_first_process_of_a_container() -> None:
 import os, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
 import gevent
-from execserver.services import spawner as module
+from execserver.services.launch import spawner as module
 module._CONTAINER_REAP_S = 0.02
 from execserver.zygote.reaper import own_children
 from tests.services.spawning import only_zygote, running, spawner

@@ -112,7 +112,7 @@ def test_what_a_private_server_needs_loads_no_websockets() -> None:
 def test_a_lazy_package_hides_what_it_could_load() -> None:
     reached = closure(ROOT, [read(ROOT / "tools" / "sdk" / "closure.py", ROOT)])
     assert reached == {}
-    lazy = closure(ROOT, [read(ROOT / "execserver" / "client" / "urls.py", ROOT)])
+    lazy = closure(ROOT, [read(ROOT / "execserver" / "client" / "carriers" / "urls.py", ROOT)])
     assert [*lazy] == ["execserver", "execserver.client", "execserver.client.errors"] + [
         name for name in lazy if name.startswith("execserver.protocol")
     ]

@@ -9,7 +9,7 @@ in the network that it was made in, so only what is in the sandbox can connect t
 from __future__ import annotations
 
 from execserver.sandbox.proxy.bridge import bring_up_loopback, pass_listeners, start_bridge
-from execserver.sandbox.proxy.routes import FAILURE, HTTP_PORT
+from execserver.sandbox.proxy.routes import FAILURE, HTTP_PORT, SOCKS_PORT
 from execserver.zygote.confine.child import tying_to_parent
 from execserver.zygote.confine.request import root_failure, routes_of
 
@@ -67,11 +67,12 @@ class Routing:
 
 
 def to_server(env: Sequence[bytes], channel: int) -> Routing:
-    """Return the way to a server that accepts by itself, at the ports that the environment names.
+    """Return the way to a server that accepts by itself, at those of its ports that the environment names.
 
-    `channel` stays the caller's.  Raises SpawnFailure.
+    Nobody listens at another one, which a variable of the client's own may name: until the server has closed
+    it, a command would be let in there.  `channel` stays the caller's.  Raises SpawnFailure.
     """
-    ports = {port for _, port in routes_of(env).endpoints}
+    ports = {port for _, port in routes_of(env).endpoints} & {HTTP_PORT, SOCKS_PORT}
     return Routing(env, sorted(ports), channel)
 
 

@@ -26,13 +26,10 @@ from tools.problems import say
 PART = (
     ("tests/sandbox", "tests/test_doctor.py", "tests/test_self_test.py"),
     ("tests/zygote", "tests/e2e/test_process_exit.py"),
+    ("tests/services", "tests/crash", "tests/test_lanes.py", "tests/test_build.py"),
     (
-        *("tests/services", "tests/crash", "tests/test_lanes.py", "tests/test_build.py"),
+        *("tests/files", "tests/helpers", "tests/packaging/test_unpacking.py"),
         *("tests/http_client/test_connect.py", "tests/http_client/test_tls.py"),
-        "tests/packaging/test_unpacking.py",
-    ),
-    (
-        *("tests/files", "tests/helpers"),
         *("tests/e2e/test_sandboxed_files.py", "tests/e2e/test_sandboxed_files_denied.py"),
         *("tests/e2e/test_sandboxed_processes.py", "tests/e2e/test_terminals.py"),
         *("tests/e2e/test_session_resume.py", "tests/sdk/test_sandbox.py", "tests/sdk/test_upload.py"),

@@ -182,6 +182,28 @@ def test_little_pieces_that_are_not_acknowledged_are_kept_as_few(carrier: Carrie
     turns()
 
 
+def test_little_pieces_that_the_socket_does_not_take_are_queued_as_few(carrier: Carrier) -> None:
+    near, far = plain_socket.socketpair()
+    stream = PortStream(
+        "p", of_gevent(socket.socket(fileno=near.detach())), Attachment(), list[str]().append, _address()
+    )
+    for offset in range(0, 9000, 2):  # it is not started: nothing is written yet
+        stream.put(offset, b"ab", False)
+    stream.put(9000, b"c" * 5000, False)
+    stream.put(14000, b"d", True)
+    queue = stream.pack(carrier).queue  # type: ignore[arg-type]
+    assert [len(piece) for piece in queue] == [4096, 4096, 808, 5000, 1]
+    assert b"".join(queue) == b"ab" * 4500 + b"c" * 5000 + b"d"
+    stream.start()
+    wait_until(lambda: stream.received == 14001, 20, pause=gevent.sleep)
+    assert far.recv(14001) == b"".join(queue)
+    for copy in list(carrier.copies):
+        carrier.take(copy)
+        os.close(copy)
+    stream.close()
+    far.close()
+
+
 @pytest.mark.parametrize(
     ("port_id", "binary", "carries", "wanted"),
     [

@@ -114,7 +114,7 @@ class PortStream:
         if not self._over and not self._eof_from_client:
             self._queued += len(fresh)
             if rest := self._written_at_once(fresh):
-                self._queue.append(rest)
+                _add(self._queue, rest)
             self._eof_from_client = eof and end == self._queued
             if self._eof_from_client:
                 get_hub().loop.run_callback(self._write_on)  # behind the answer, as it may be the end
@@ -272,11 +272,7 @@ class PortStream:
     def _pass_on(self, data: bytes) -> None:
         offset = self.sent
         if data:
-            kept = self._kept
-            if kept and len(kept[-1]) + len(data) <= _JOINED_BYTES:
-                kept[-1] += data
-            else:
-                kept.append(data)
+            _add(self._kept, data)
             self.sent += len(data)
         else:
             self._eof_from_socket = True
@@ -381,6 +377,14 @@ class PortStream:
     def _forget_if_done(self) -> None:
         if self._over and self._acknowledged == self.sent and self._attachment.sink is not None:
             self._on_end(self.port_id)
+
+
+def _add(pieces: deque[bytes], data: bytes) -> None:
+    """Append bytes, to the last piece where that stays little: so there are few, whatever their sizes."""
+    if pieces and len(pieces[-1]) + len(data) <= _JOINED_BYTES:
+        pieces[-1] += data
+    else:
+        pieces.append(data)
 
 
 def _text(error: OSError) -> str:

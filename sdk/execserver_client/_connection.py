@@ -166,6 +166,10 @@ class Posted:
         self._answer = answer
         self._gate = gate
 
+    def watch(self, take: Callable[[Outcome], object]) -> None:
+        """Have a function called with the outcome as well when it has come, unless it is given up."""
+        self._answer.add_done_callback(lambda answer: None if answer.cancelled() else take(answer.result()))
+
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """Wait for the answer, JSON text, or the error in its place.
 

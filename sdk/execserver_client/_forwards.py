@@ -8,45 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
-from execserver.client.errors import ExecServerError, kept
+from execserver.client.errors import ExecServerError, RequestFailed, kept
+from execserver_client._port_ends import StreamEnd
 from execserver_client._tasks import Tasks
 
 _AT_ONCE: Final = 256
 _PIECE: Final = 192 * 1024
 _FIRST_BYTES: Final = 16 * 1024
 _BACKLOG: Final = 64
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 _PAUSE_S: Final = 0.25  # before this looks again whether the system has a descriptor for a connection
 
 
-class Stream(Protocol):
-    """The far end of a connection: a `PortStream`."""
-
-    async def read(self) -> bytes:
-        """Return the next bytes, empty ones at the end."""
-
-    async def write_all(self, pieces: AsyncIterable[bytes]) -> None:
-        """Write all of them."""
-
-    async def write_eof(self) -> None:
-        """Tell the other side that nothing more comes."""
-
-    async def aclose(self) -> None:
-        """End it."""
-
-
-Connect = Callable[[bytes], Awaitable[Stream]]  # with the first bytes for the far end
+Connect = Callable[[bytes], Awaitable[StreamEnd]]  # with the first bytes for the far end
 
 
 class LocalForward:
     """A listener of this machine; `address` is where it listens.
 
     `last_error` says why the newest connection that could not be made failed; who had connected here sees
-    the connection end.
+    the connection end.  One whose bytes the box refuses later ends by a reset.
     """
 
     def __init__(self, sock: socket.socket, connect: Connect) -> None:
@@ -95,7 +82,7 @@ class LocalForward:
         except ExecServerError as error:
             self.last_error = kept(error)
             return
-        await _join(sock, stream)
+        await _Passage(sock, stream).run()
 
     def _over(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         sock.close()
@@ -118,32 +105,55 @@ def _come_already(sock: socket.socket) -> bytes:
         return b""  # nothing yet, or an error that the next read meets
 
 
-async def _join(sock: socket.socket, stream: Stream) -> None:
-    """Pass bytes both ways until both have ended, or one has broken."""
-    up = asyncio.create_task(_send(sock, stream))
-    try:
+class _Passage:
+    """A connection and its stream; owns both in `run`."""
+
+    def __init__(self, sock: socket.socket, stream: StreamEnd) -> None:
+        self._sock = sock
+        self._stream = stream
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Pass bytes both ways until both have ended, or one has broken."""
+        self._running = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        while data := await stream.read():
-            await loop.sock_sendall(sock, data)
-        sock.shutdown(socket.SHUT_WR)
-        await up
-    except (OSError, ExecServerError):
-        pass  # either side is gone: the other one is told by the end
-    finally:
-        up.cancel()
-        await asyncio.gather(up, return_exceptions=True)
-        await stream.aclose()
+        up = loop.create_task(self._send())
+        try:
+            while data := await self._stream.take():
+                await loop.sock_sendall(self._sock, data)
+            self._sock.shutdown(socket.SHUT_WR)
+            await up
+        except (OSError, ExecServerError):
+            pass  # either side is gone: the other one is told by the end
+        finally:
+            self._running = None
+            up.cancel()
+            await asyncio.gather(up, return_exceptions=True)
+            self._sock.close()  # first: the box may take its time
+            await self._stream.close()
 
+    async def _send(self) -> None:
+        try:
+            await self._stream.send_all(self._received(), self._refused)
+            await self._stream.send(b"", eof=True)
+        except (OSError, ExecServerError) as error:
+            if isinstance(error, RequestFailed):
+                self._refused()
+            await self._stream.close()
 
-async def _send(sock: socket.socket, stream: Stream) -> None:
-    try:
-        await stream.write_all(_received(sock))
-        await stream.write_eof()
-    except (OSError, ExecServerError):
-        await stream.aclose()
+    async def _received(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        while data := await loop.sock_recv(self._sock, _PIECE):
+            yield data
 
+    def _refused(self) -> None:
+        """End both sides since the box has refused what came from here.
 
-async def _received(sock: socket.socket) -> AsyncIterator[bytes]:
-    loop = asyncio.get_running_loop()
-    while data := await loop.sock_recv(sock, _PIECE):
-        yield data
+        By a reset, since an end would say that all has arrived.  If it was told before that the stream has
+        failed or ended, that is why, and what it has sent until then is to be read here.
+        """
+        if self._running is None or self._stream.log.is_over:
+            return
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        running, self._running = self._running, None
+        running.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, TypeVar
 
+from execserver.client.errors import RequestFailed
 from execserver.client.operations import trees
 from execserver.client.rules.calls import Outcome
 from execserver.client.rules.port_log import PortLog
@@ -32,9 +33,11 @@ async def write_all(session: Session, known: ProcessState, pieces: _Pieces) -> N
     await _take(window.finish())
 
 
-async def send_all(session: Session, log: PortLog, pieces: _Pieces) -> None:
-    """See `PortStream.write_all`."""
-    window = PortWindow(_Line(session, PORT_DATA), log)
+async def send_all(
+    session: Session, log: PortLog, pieces: _Pieces, refused: Callable[[], object] | None = None
+) -> None:
+    """See `StreamEnd.send_all`."""
+    window = PortWindow(_Line(session, PORT_DATA, refused), log)
     await _take(window.begin())
     await _push_all(window.push, pieces)
     await _take(window.finish())
@@ -74,9 +77,13 @@ async def _take(steps: Steps) -> None:
 class _Line:
     """The session of a client on asyncio."""
 
-    def __init__(self, session: Session, method: Method[Any, Any]) -> None:
+    def __init__(
+        self, session: Session, method: Method[Any, Any], refused: Callable[[], object] | None = None
+    ) -> None:
+        """`refused` is called when an error comes as an answer, whether or not somebody asks for it yet."""
         self._session = session
         self._method = method
+        self._refused = refused
 
     async def connection(self) -> Connection:
         """See `Line`."""
@@ -84,7 +91,14 @@ class _Line:
 
     async def post(self, connection: Connection, params: object) -> Posted:
         """See `Line`."""
-        return await connection.post(self._method.name, params)
+        posted = await connection.post(self._method.name, params)
+        if self._refused is not None:
+            posted.watch(self._came)
+        return posted
+
+    def _came(self, outcome: Outcome) -> None:
+        if self._refused is not None and isinstance(outcome, RequestFailed):
+            self._refused()
 
     async def outcome(self, posted: Posted) -> Outcome:
         """See `Line`.  Raises `WaitTimeout` after the session's `request_timeout`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, TypeVar
 
 from execserver.client.errors import ExecServerError, TransportClosed
@@ -48,10 +48,16 @@ class StreamEnd:
         async with self._writing:
             await self._ends.carry_out(asking.send(self.log, data, eof=eof))
 
-    async def send_all(self, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:
-        """Write pieces one behind the other."""
+    async def send_all(
+        self, pieces: Iterable[bytes] | AsyncIterable[bytes], refused: Callable[[], object] | None = None
+    ) -> None:
+        """Write pieces one behind the other.
+
+        `refused` is called when a piece is refused: this may be waiting for the next one then, and only meets
+        the error behind that.
+        """
         async with self._writing:
-            await self._ends.send_all(self.log, pieces)
+            await self._ends.send_all(self.log, pieces, refused)
 
     async def close(self) -> None:
         """End both directions, here and at the server."""
@@ -157,11 +163,16 @@ class PortEnds(PortTable[StreamEnd]):
         listener.address = await self._opened(params.port_id, asking.listen(params, extensions))
         return listener
 
-    async def send_all(self, log: PortLog, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+    async def send_all(
+        self,
+        log: PortLog,
+        pieces: Iterable[bytes] | AsyncIterable[bytes],
+        refused: Callable[[], object] | None = None,
+    ) -> None:
         """Send pieces of a stream."""
         from execserver_client._pipelining import send_all  # late: few programs send much
 
-        await send_all(self._session, log, pieces)
+        await send_all(self._session, log, pieces, refused)
 
     async def carry_out(self, operation: Operation[T]) -> T:
         """Carry out what a stream asks."""

@@ -210,8 +210,8 @@ class Ports:
         return PortListener(await self._ends.listen(params))
 
     async def _forward(self, host: str, port: int, place: PortOpenParams) -> LocalForward:
-        async def connect(first: bytes) -> PortStream:
-            return await self._open(msgspec.structs.replace(place, port_id=uuid4().hex), first)
+        async def connect(first: bytes) -> StreamEnd:
+            return await self._ends.connect(msgspec.structs.replace(place, port_id=uuid4().hex), first)
 
         made = listen_here(host, port, connect)
         self._errands.own(made)

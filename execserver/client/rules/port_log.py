@@ -66,6 +66,11 @@ class PortLog:
         """Whether `take` would return some."""
         return bool(self._ready)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes from the far end."""
+        return self._eof or self.error is not None
+
     def take(self) -> bytes | None:
         """Return the next bytes, empty ones at the end, None if nothing is ready.
 

@@ -13,7 +13,7 @@ class LocalForward:
     """A listener of this machine; `address` is where it listens.
 
     `last_error` says why the newest connection that could not be made failed; who had connected here sees
-    the connection end.
+    the connection end.  One whose bytes the box refuses later ends by a reset.
     """
 
     def __init__(self, portal: Portal, wrapped: asynchronous.LocalForward) -> None:

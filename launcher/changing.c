@@ -35,9 +35,10 @@ int replace_content(int file, const struct stat *there, const unsigned char *dat
     ssize_t taken = 0;
     while (written < size && (taken = write(file, data + written, size - written)) > 0) written += (size_t)taken;
     if (written < size) {
+        int failure = errno;
         /* Empty as it was: so the other program knows that it may empty it after its own failure. */
         if (!there->st_size) (void)!ftruncate(file, 0);
-        return 0;
+        return errno = failure, 0;
     }
     /* Overwritten and then cut: to empty a file first takes the file system longer. */
     return (off_t)size >= there->st_size || !ftruncate(file, (off_t)size);
@@ -52,11 +53,14 @@ enum outcome write_file(struct buffer *answer, const struct request *request) {
     int file = open_target(AT_FDCWD, request->path, 0666, &there), failure = errno;
     int is_done = file >= 0 && replace_content(file, &there, content, size);
     if (is_done && !size && !there.st_size) is_done = !futimens(file, NULL); /* nothing for nothing is a write, too */
+    /* A new file that its owner may not write: the other program could not open it, and would tell that. */
+    int is_final = !is_done && file >= 0 && !there.st_size && !(there.st_mode & S_IWUSR);
+    if (is_final) failure = errno;
     if (file >= 0) close(file);
     free(content);
     append_text(answer, "{}");
     errno = failure;
-    return is_done ? DONE : file < 0 ? REFUSED : LEFT;
+    return is_done ? DONE : file < 0 || is_final ? REFUSED : LEFT;
 }
 
 /* ---- folders --------------------------------------------------------------------------------------- */

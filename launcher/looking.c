@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base64.h"
@@ -91,11 +93,26 @@ enum outcome read_directory(struct buffer *answer, const struct request *request
     return is_plain ? DONE : LEFT;
 }
 
+/* Tell whether a file is the kernel's own, and so may have content although it says that it is empty.  Some give each
+ * byte once, as /proc/kmsg does: not even one may be read in vain. */
+static int is_of_the_kernel(int file) {
+    struct statfs found;
+    if (fstatfs(file, &found)) return 1;
+    switch ((unsigned long)found.f_type) {
+        case PROC_SUPER_MAGIC:
+        case SYSFS_MAGIC:
+        case TRACEFS_MAGIC:
+        case DEBUGFS_MAGIC: return 1;
+        default: return 0;
+    }
+}
+
 unsigned char *read_content(int file, const struct stat *status, size_t *size) {
     size_t filled = 0;
     ssize_t got = -1;
     if (!S_ISREG(status->st_mode) || status->st_size > MOST_CONTENT) return NULL;
-    /* One that says it is empty may have content, as in /proc. */
+    if (!status->st_size && is_of_the_kernel(file)) return NULL;
+    /* One that says it is empty may have content all the same, in a file system that somebody wrote himself. */
     size_t wanted = status->st_size ? (size_t)status->st_size : 1;
     unsigned char *data = malloc(wanted);
     while (data && filled < wanted && (got = read(file, data + filled, wanted - filled)) > 0) filled += (size_t)got;

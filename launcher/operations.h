@@ -10,7 +10,7 @@
 enum outcome {
     LEFT,    /* for the other program.  It begins anew: so nothing was changed, or only what it changes again alike */
     DONE,    /* the response is appended */
-    REFUSED, /* by the kernel, before anything was changed; `errno` says why */
+    REFUSED, /* by the kernel, with nothing changed but what the other program would have; `errno` says why */
 };
 
 typedef enum outcome operation(struct buffer *answer, const struct request *request);

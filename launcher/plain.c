@@ -69,6 +69,7 @@ static int tell_refusal(struct buffer *answer, int reason) {
     } usual[] = {
         {ENOENT, -32004},  {EACCES, -32600}, {EPERM, -32600},     {EEXIST, -32603},
         {ENOTDIR, -32603}, {EISDIR, -32603}, {ENOTEMPTY, -32603}, {EROFS, -32603},
+        {ENOSPC, -32603},  {EFBIG, -32603},
     };
     char text[160];
     size_t at = 0, count = sizeof usual / sizeof *usual;

@@ -75,7 +75,7 @@ def add(path: str, entry: Entry) -> None:
             f"{entry.name!r} is no name", "take letters, digits, `_`, `-` and `.`, 63 at most, a letter first"
         )
     parse(entry.url)
-    with _locked(path):
+    with _locked(path) as path:
         text = _text(path)
         known = _parsed(path, text)
         if entry.name in known:
@@ -91,7 +91,7 @@ def add(path: str, entry: Entry) -> None:
 
 def remove(path: str, name: str) -> None:
     """Remove a box.  Raises BookError, also if there is none of that name."""
-    with _locked(path):
+    with _locked(path) as path:
         text = _text(path)
         known = _parsed(path, text)
         if name not in known:
@@ -129,10 +129,13 @@ def _replace(path: str, text: str, expected: dict[str, Entry]) -> None:
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
+def _locked(path: str) -> Iterator[str]:
+    """Lock the file, and yield where it is: a link to it stays, and is no second file beside it."""
     folder = os.path.dirname(path) or "."
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
+        _check_folders(path)  # first: whoever may write there could hold the lock for ever
+        path = os.path.realpath(path)
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise BookError(
@@ -140,7 +143,7 @@ def _locked(path: str) -> Iterator[None]:
         ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # held by `box add` and `box remove` only, for some milliseconds
-        yield
+        yield path
     finally:
         os.close(lock)
 
@@ -156,8 +159,7 @@ def _text(path: str) -> str:
         ) from None
     with file:
         _check_own(path, os.fstat(file.fileno()), is_folder=False)
-        folder = os.path.dirname(os.path.realpath(path))
-        _check_own(folder, os.stat(folder), is_folder=True)
+        _check_folders(path)
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise BookError(f"{path} has more than {MAX_BYTES // 1024} KiB", "remove boxes from it")
@@ -169,6 +171,13 @@ def _text(path: str) -> str:
 
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for its writer
+
+
+def _check_folders(path: str) -> None:
+    """Check the folder of the file, and if that is a link, of the link.  Raises OSError and BookError."""
+    folders = [os.path.dirname(path) or ".", os.path.dirname(os.path.realpath(path))]
+    for folder in dict.fromkeys(folders):
+        _check_own(folder, os.stat(folder), is_folder=True)
 
 
 def _check_own(path: str, found: os.stat_result, *, is_folder: bool) -> None:

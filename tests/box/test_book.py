@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from execserver.box.book import BookError, Entry
 HAND_WRITTEN = (
     '# mine\n[boxes.one]\nurl = "ws://127.0.0.1:1"  # the first\n\n[boxes."two"]\nurl = "ssh:two"\n'
 )
+NOWHERE, NO_FILE = partial(os.symlink, "gone/x"), partial(os.symlink, ".")
 
 
 @pytest.fixture
@@ -126,6 +130,54 @@ def test_a_directory_in_its_place_is_told(path: str) -> None:
     os.makedirs(path, 0o700)
     with pytest.raises(BookError, match="cannot be read: Is a directory"):
         book.entries(path)
+
+
+def test_nothing_is_put_into_a_folder_that_others_can_write_to(path: str) -> None:
+    folder = os.path.dirname(path)
+    os.makedirs(folder, 0o700)
+    os.chmod(folder, 0o770)
+    with pytest.raises(BookError, match="others may write"):
+        book.add(path, Entry("one", "ssh:one", token="t"))
+    assert os.listdir(folder) == []  # nor is there a lock that somebody else could hold for ever
+
+
+def test_a_link_in_its_place_stays_and_the_file_behind_it_is_changed(path: str, tmp_path: Path) -> None:
+    """As people have it who keep their settings elsewhere."""
+    kept = tmp_path / "kept"
+    kept.mkdir(0o700)
+    book.add(str(kept / "boxes.toml"), Entry("one", "ssh:one"))
+    os.makedirs(os.path.dirname(path), 0o700)
+    os.symlink(kept / "boxes.toml", path)
+    book.add(path, Entry("two", "ssh:two"))
+    book.remove(path, "one")
+    assert os.readlink(path) == str(kept / "boxes.toml")
+    assert [*book.entries(str(kept / "boxes.toml"))] == ["two"]
+    os.chmod(kept, 0o777)
+    with pytest.raises(BookError, match="others may write"):
+        book.add(path, Entry("three", "ssh:three"))
+
+
+def test_a_link_that_others_could_put_elsewhere_is_refused(path: str, tmp_path: Path) -> None:
+    book.add(path, Entry("one", "ssh:one"))
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    (open_to_all / "link").symlink_to(path)
+    with pytest.raises(BookError, match="others may write"):
+        book.entries(str(open_to_all / "link"))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, NOWHERE, NO_FILE])
+@pytest.mark.parametrize("name", ["boxes.toml.lock", "boxes.toml.new", "boxes.toml"])
+def test_whatever_is_in_the_place_of_its_files_hangs_nobody(
+    name: str, make: Callable[[str], object], path: str
+) -> None:
+    os.makedirs(os.path.dirname(path), 0o700)
+    make(os.path.join(os.path.dirname(path), name))
+    with suppress(BookError):
+        book.add(path, Entry("one", "ssh:one"))
+        assert [*book.entries(path)] == ["one"]
+    assert not os.path.exists(os.path.join(os.path.dirname(path), "gone"))
 
 
 def test_names_and_urls_are_checked_before_anything_is_written(path: str) -> None:

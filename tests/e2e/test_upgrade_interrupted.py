@@ -1,4 +1,4 @@
-"""^C during an upgrade: at the server's terminal, and at that of whoever asks for it."""
+"""In the middle of an upgrade: ^C at the server's terminal, or at that of whoever asks; another one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.server_process import (
     base_environment,
     interrupts_not_ignored,
 )
-from tests.support.upgrades import VERB, WAIT_S, program
+from tests.support.upgrades import VERB, WAIT_S, planted_program, program, refused
 from tests.support.waiting import wait_until
 
 LEADER = Flavour("ours", ("setsid", *OURS.argv), 0)  # of a group, as a shell makes one for each command
@@ -79,6 +79,19 @@ def test_who_asks_may_leave_and_the_upgrade_goes_on(tmp_path: Path) -> None:
         assert asked.end() == (130, "", told)
         asked.answer()
         wait_until(lambda: "upgraded from" in server.errors(), WAIT_S)
+
+
+def test_who_asks_in_the_middle_of_an_upgrade_is_refused_and_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with started() as server:
+        asked = Asked(server, tmp_path)
+        assert "Error: an upgrade is under way" in refused(
+            server, str(planted_program(tmp_path / "other/new"))
+        )
+        asked.answer()
+        status, out, _ = asked.end()
+        assert (status, out[:13]) == (0, "upgraded from")
+        assert not (tmp_path / "other/ran").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

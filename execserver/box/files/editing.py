@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from execserver.box.commands.notices import Notices
 from execserver.box.commands.running import open_client, place_of
-from execserver.box.connecting import Box, reaching, unreachable
+from execserver.box.connecting import Box, patience, reaching, unreachable
 from execserver.box.files import editor
 from execserver.box.shown import shown
 from execserver.client.errors import FileTooLarge, NotFoundError, RequestFailed, TransportClosed
@@ -25,10 +25,12 @@ from execserver.leaving import CANNOT, Leave, failure, write
 from execserver.protocol.paths import PathUri
 
 if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
     from execserver.protocol.files import FileVersion
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """The most bytes of a file: it goes back in one message."""
+PATIENCE_S: Final = 300.0
 _READINGS: Final = 3  # of a file that changes while it is read
 _BY_SIGNAL: Final = 128
 _CHANGED: Final = ("file has changed", "file exists")
@@ -52,7 +54,7 @@ class Editing:
         """`cp` are the words before the operands of a copy to this box.  Raises Leave."""
         self._box = box
         self._cp = cp
-        self._client = open_client(box, max_message_bytes=2 * MAX_BYTES)
+        self._client = _opened(box)
         self._folder: str | None = None
         self._kept: list[Draft] = []  # their text is nowhere else
 
@@ -85,7 +87,7 @@ class Editing:
 
     def _fetched(self, asked: str, path: str) -> Draft:
         place = place_of(self._client, self._box, path)
-        if os.path.basename(path) in ("", ".", ".."):
+        if os.path.basename(path) in ("", ".", "..") or path == "~":  # the box could name it as it likes
             raise failure(f"{shown(asked, 300)} is not the name of a file")
         with reaching(self._box):
             try:
@@ -100,7 +102,9 @@ class Editing:
 
     def _read(self, asked: str, place: PathUri) -> Draft:
         files = self._client.files
-        if files.get_metadata(place).is_directory:
+        with patience():
+            is_folder = files.get_metadata(place).is_directory
+        if is_folder:
             raise failure(f"{shown(asked, 300)} is a folder")
         for _ in range(_READINGS):
             version = files.stat(place).version
@@ -157,7 +161,7 @@ class Editing:
                     self._send(draft, text)
                 except TransportClosed:
                     self._client.close()
-                    self._client = open_client(self._box, max_message_bytes=2 * MAX_BYTES)
+                    self._client = _opened(self._box)
                     self._send(draft, text)
         finally:
             notices.close()
@@ -196,6 +200,11 @@ def edit(box: Box, cp: Sequence[str], files: Sequence[tuple[str, str]], words: S
         raise failure(f"a copy cannot be kept here: {error.strerror}", "look at TMPDIR") from None
     finally:
         editing.close()
+
+
+def _opened(box: Box) -> ExecServerClient:
+    """Connect; a request takes PATIENCE_S at most, which is long for a file on a slow line."""
+    return open_client(box, max_message_bytes=2 * MAX_BYTES, request_timeout=PATIENCE_S)
 
 
 def _place(draft: Draft, folder: str) -> None:

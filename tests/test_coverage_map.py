@@ -46,7 +46,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.server": "e2e/test_server_end.py",
     "execserver.box.": "box/test_run.py",
     "execserver.box.web.": "box/web/test_console.py",
-    "execserver.client.rules.batch_log": "client/test_file_watch_limits.py",
     "execserver.client.rules.port_window": "client/test_ports.py",
     "execserver.client.operations.watches": "client/test_file_watches.py",
     "execserver.client.carriers.careful_upgrade": "client/test_websocket_connecting.py",

@@ -7,20 +7,25 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gevent
+import msgspec
 import pytest
 
 from execserver.client import ExecServerClient, InvalidParamsError, InvalidRequestError, TransportClosed
 from execserver.client.file_watches import FileWatch
 from execserver.client.greenlets.router import Watch
+from execserver.client.rules import batch_log
 from execserver.protocol.file_watches import FsChange, FsChangeKind, FsChangesNotification
+from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
 from tests.client.conftest import QUICK
 from tests.client.test_file_watches import SOON, Follower
 from tests.support.server_process import OURS, Flavour, ServerProcess
 from tests.support.waiting import wait_until
 
+ERROR = FsWalkError(path=PathUri.from_native(b"/d"), message="x")
 FEW = ("unshare", "-Ur", "sh", "-c")
 SET_FEW = "echo 40 >/proc/sys/user/max_inotify_watches && echo 3 >/proc/sys/user/max_inotify_instances"
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
@@ -148,6 +153,21 @@ def test_what_nobody_takes_becomes_an_overflow(remote: ExecServerClient) -> None
     assert taken(watch) == [(51, 0, True), *[(seq, 1000, False) for seq in range(52, 60)]]
     watch.deliver(batch_of(60, 10))
     assert taken(watch) == [(60, 10, False)]
+
+
+@pytest.mark.parametrize(
+    "members", [{}, {"reason": "x" * 2048}, {"errors": (ERROR,) * 3}], ids=["nothing", "a reason", "folders"]
+)
+def test_what_tells_no_changes_is_not_kept_without_measure_either(
+    members: dict[str, Any], remote: ExecServerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_log, "_MOST_CHANGES", 50)
+    watch = FileWatch(remote._session, Home(), "w")
+    for seq in range(1, 201):
+        watch.deliver(msgspec.structs.replace(batch_of(seq, 0), **members))
+    found = taken(watch)
+    assert len(found) <= 50
+    assert (found[0][2], found[-1][0]) == (True, 200)
 
 
 def test_batches_count_once_and_in_order_unless_they_tell_an_overflow(remote: ExecServerClient) -> None:

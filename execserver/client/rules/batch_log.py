@@ -2,7 +2,8 @@
 
 Batches have numbers.  One that comes twice, or too early after a lost connection, is left out; the server
 sends again what did not arrive.  Where it cannot, and beyond 50,000 changes that nobody has taken, a batch
-with `overflow` takes the place of those that are lost: look again.
+with `overflow` takes the place of those that are lost: look again.  A batch without changes counts as one,
+and so does a folder that is not watched, and each KiB of a text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from execserver.client.errors import ExecServerError, kept
 from execserver.protocol.file_watches import FsChangesNotification
 
 _MOST_CHANGES: Final = 50_000  # that wait to be taken; beyond, an overflow takes their place
+_TEXT_OF_ONE: Final = 1024
 
 
 class BatchLog:
@@ -25,7 +27,7 @@ class BatchLog:
         self.last_seq = 0
         self.over = False
         self._ready: deque[FsChangesNotification] = deque()
-        self._changes = 0  # in all of them
+        self._changes = 0  # in all of them, and what counts as one
         self._failure: ExecServerError | None = None
 
     @property
@@ -42,7 +44,7 @@ class BatchLog:
         """Return the next batch, or None if none is ready.  Raises what `fail` was called with."""
         if self._ready:
             batch = self._ready.popleft()
-            self._changes -= len(batch.changes)
+            self._changes -= _weight(batch)
             return batch
         if self._failure is not None:
             raise kept(self._failure)
@@ -53,11 +55,11 @@ class BatchLog:
         if batch.seq <= self.last_seq or (batch.seq > self.last_seq + 1 and not batch.overflow):
             return
         self.last_seq = batch.seq
-        self._changes += len(batch.changes)
+        self._changes += _weight(batch)
         if self._changes > _MOST_CHANGES:
             self._ready.clear()
             batch = _lost(batch)
-            self._changes = 0
+            self._changes = _weight(batch)
         self._ready.append(batch)
         self.over = self.over or batch.ended
 
@@ -71,6 +73,17 @@ class BatchLog:
         self.over = True
         self._ready.clear()
         self._changes = 0
+
+
+def _weight(batch: FsChangesNotification) -> int:
+    texts = len(batch.reason or "") // _TEXT_OF_ONE
+    for change in batch.changes:
+        texts += len(change.path.uri) // _TEXT_OF_ONE
+        if change.old_path is not None:
+            texts += len(change.old_path.uri) // _TEXT_OF_ONE
+    for error in batch.errors:
+        texts += (len(error.path.uri) + len(error.message)) // _TEXT_OF_ONE
+    return max(1, len(batch.changes) + len(batch.errors)) + texts
 
 
 def _lost(batch: FsChangesNotification) -> FsChangesNotification:

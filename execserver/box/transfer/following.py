@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from execserver.box.connecting import unreachable
+from execserver.box.connecting import patience, unreachable
 from execserver.box.shown import shown
 from execserver.box.transfer.local_watch import LocalWatch
 from execserver.box.transfer.syncing import EmptySource, Sync
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.file_watches import FileWatch
 
+_END_S: Final = 2.0
 _QUIET_S: Final = 0.1  # so long nothing must have changed before the source is looked at,
 _LONGEST_S: Final = 1.0  # but it is after this long in any case
 
@@ -57,8 +58,12 @@ class BoxWatch:
         return batch.overflow
 
     def close(self) -> None:
-        """End the watch."""
-        self._watch.close()
+        """End the watch; it ends with the session, too, so a box that is silent is not waited for."""
+        try:
+            with patience(_END_S):
+                self._watch.close()
+        except WaitTimeout:
+            pass
 
 
 def follow(sync: Sync, client: ExecServerClient, box: Box) -> NoReturn:

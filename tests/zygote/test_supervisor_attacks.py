@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,62 @@ def test_only_the_copy_of_a_path_that_is_changed_meanwhile_runs_outside(
     """
     assert zygote.call(python(code), allow("/usr/bin/true"))[0] == 0
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_path_that_renames_keep_from_being_followed_is_judged_or_refused(
+    zygote: Supervised, tmp_path: Path
+) -> None:
+    """The kernel follows no `..` below a root while anything is renamed anywhere, and says EAGAIN."""
+    renamed, is_over = tmp_path / "a", threading.Event()
+    renamed.touch()
+
+    def rename() -> None:
+        while not is_over.is_set():
+            os.rename(renamed, tmp_path / "b")
+            os.rename(tmp_path / "b", renamed)
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        paths = " ".join(["/bin/../bin/uname", "/bin" + "/../bin" * 40 + "/uname"] * 30)
+        _, out, err = zygote.call(f"for path in {paths}; do $path; done", forbid("uname"))
+    finally:
+        is_over.set()
+        thread.join()
+    assert out == ""
+    refused = ("Execution denied: Execution forbidden by policy", "Resource temporarily unavailable")
+    assert [line for line in err.splitlines() if not line.endswith(refused)] == []
+    assert len(err.splitlines()) == 60
+
+
+@pytest.mark.parametrize("place", [NATIVE, FULL_ACCESS])
+@pytest.mark.parametrize("path", ["root/bin/uname", "root/../bin/uname", "cwd/../bin/./uname"])
+def test_a_path_through_a_magic_link_is_judged_by_its_name_or_leads_nowhere(
+    zygote: Supervised, place: str, path: str
+) -> None:
+    """`/proc/self` is another process to who looks; where it is none, nothing is there."""
+    code, out, err = zygote.call(f"cd /bin; /proc/self/{path}; /bin/echo on", forbid("uname"), place=place)
+    assert (code, out) == (0, "on\n")
+    assert err == "Execution denied: Execution forbidden by policy\n" or "required file not found" in err
+
+
+@needs_x86
+def test_a_folder_that_is_not_open_yet_is_answered_for_the_kernel(zygote: Supervised) -> None:
+    """By the time that the kernel looks, another thread may have opened it."""
+    code = """
+    folder = os.open("/bin", os.O_RDONLY)
+    def open_later():
+        while True:
+            os.dup2(folder, 77)
+            os.close(77)
+    def run():
+        threading.Thread(target=open_later, daemon=True).start()
+        while True:
+            call(322, 77, b"uname", vector(b"uname"), vector(), 0)
+    for _ in range(20):
+        in_child(run)
+    """
+    assert zygote.call(python(code), forbid("uname"))[:2] == (0, "")
 
 
 def test_a_page_that_never_comes_holds_nobody_up(zygote: Supervised, user: int) -> None:

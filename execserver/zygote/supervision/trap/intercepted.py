@@ -16,7 +16,6 @@ from execserver.zygote.supervision.stand_in.stand_in import Seized
 from execserver.zygote.supervision.trap.callers import (
     GONE,
     INSIDE,
-    NOTHING,
     OUTSIDE,
     Caller,
     Execution,
@@ -25,6 +24,7 @@ from execserver.zygote.supervision.trap.callers import (
 )
 from execserver.zygote.supervision.trap.forced_exit import kill_thread
 from execserver.zygote.supervision.trap.process_files import (
+    MAGIC_LINK,
     found_at,
     inherited_descriptors,
     is_program,
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_SYMLINK_NOFOLLOW = 0x100
-_OUT_OF_MEANS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # these say nothing about the program
 _KILLED_TEXT = b"Execution failed: the process could not be ended, and was killed\n"
 
 
@@ -142,7 +141,7 @@ class Intercepted(Caller):
         return execution
 
     def look(self, file: bytes) -> int:
-        """Return what the program is to the thread, and whether it is the same file outside."""
+        """Return what the program is to the thread; GONE also where it has been told that there is none."""
         if not self._hold():
             return GONE
         try:
@@ -151,20 +150,22 @@ class Intercepted(Caller):
                 self.execution.workdir = self.workdir
             opened = self._opened(file)
         except OSError as error:
-            if error.errno in _OUT_OF_MEANS:
-                self.fail(error.errno or errno.EAGAIN)
-                return GONE
             # A magic link of /proc is not followed.  There may be a file behind it, so it can run inside.
-            return INSIDE if error.errno == errno.ELOOP else NOTHING
+            return INSIDE if error.errno in MAGIC_LINK else self._is_nothing(error.errno or errno.EAGAIN)
         # What was opened is compared, and not a path a second time: it may be replaced at any moment.
         try:
             here = os.fstat(opened)
             if not is_program(here.st_mode):
-                return NOTHING
+                return self._is_nothing(errno.EACCES)
             there = self._there = found_at(here, file)
             return INSIDE if there is None else OUTSIDE
         finally:
             os.close(opened)
+
+    def _is_nothing(self, number: int) -> int:
+        # As the kernel would; but by the time it looks, something may be there, and run unasked.
+        self.fail(number)
+        return GONE
 
     def version(self, file: bytes) -> tuple[int, ...]:
         """Return which version of the program was looked at."""
@@ -290,8 +291,6 @@ class Intercepted(Caller):
         if not path and not self._itself:
             return None  # ENOENT, as the kernel will say
         file = self._absolute(path, folder)
-        if file is None:
-            return None
         if always_runs is not None and always_runs(file):
             self.always_runs = file if file == path else b""
             return None
@@ -306,8 +305,11 @@ class Intercepted(Caller):
             self._workdir = os.readlink(b"/proc/%d/cwd" % self.tid)
         return self._workdir
 
-    def _absolute(self, path: bytes, folder: int) -> bytes | None:
-        """Return the absolute path of a program; None if there is none."""
+    def _absolute(self, path: bytes, folder: int) -> bytes:
+        """Return the absolute path of a program.  Raises OSError.
+
+        The kernel is not let answer in its place: by the time it looks, the folder may be there.
+        """
         self._folder = folder
         if self._itself and folder != _AT_FDCWD:
             # fexecve: the program is the open file itself.
@@ -320,15 +322,17 @@ class Intercepted(Caller):
                     else os.readlink(b"/proc/%d/fd/%d" % (self.tid, folder))
                 )
             except FileNotFoundError:
-                return None  # no such descriptor
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
             path = base + b"/" + path
         # The usual case.  Anything else may lead elsewhere than it reads, and rules see paths.
         if b"/." not in path and b"//" not in path and path[-1] != 47:
             return path
         try:
             return resolved(self._kernel, self.tid, path)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno not in MAGIC_LINK:
+                raise
+            return path  # through a magic link of /proc, which is not followed: what it reads is judged
 
     def _opened(self, file: bytes) -> int:
         if self._itself and self._folder != _AT_FDCWD:

@@ -22,10 +22,13 @@ MOST_DESCRIPTORS = 256  # of one program outside; with more its exec fails with 
 # meanwhile nobody else is served.  It is the usual soft limit of a process.
 MOST_OPEN = 1024
 
+MAGIC_LINK = (errno.EXDEV, errno.ELOOP)
+
 _STDIO = (0, 1, 2)
 _O_PATH = os.O_PATH | os.O_CLOEXEC
 _RESOLVE_IN_ROOT = 0x10  # absolute symlinks and `..` stay below the given folder
 _OPEN_HOW = struct.Struct("=3Q")
+_ATTEMPTS = 16  # with a `..` the kernel asks to repeat a look-up that any rename or mount has crossed
 _INFO_BYTES = 512
 _FLAGS = b"flags:"
 
@@ -33,13 +36,13 @@ _FLAGS = b"flags:"
 def opened_in_root(kernel: Kernel, tid: int, path: bytes) -> int:
     """Open what an absolute path means to a thread, in its own root; the caller owns the descriptor.
 
-    Raises OSError; ELOOP where the path leads through a magic link of /proc.
+    Raises OSError; one of MAGIC_LINK where the path leads through a magic link of /proc, EAGAIN where it
+    could not be followed for all the renames meanwhile.
     """
     shown = b"/proc/%d/root" % tid  # the thread's root, whatever `chroot` and mounts it has made
     root = os.open(shown, _O_PATH | os.O_DIRECTORY)
     try:
-        how = _OPEN_HOW.pack(_O_PATH, 0, _RESOLVE_IN_ROOT)
-        return kernel.call("openat2", root, path, how, _OPEN_HOW.size)
+        return _followed(kernel, root, path)
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
@@ -48,6 +51,17 @@ def opened_in_root(kernel: Kernel, tid: int, path: bytes) -> int:
     # A container's filter refuses the call.  Then absolute symlinks lead out of a root that is not ours, to a
     # file outside; but that has the name by which it is judged.
     return os.open(shown + path, _O_PATH)
+
+
+def _followed(kernel: Kernel, root: int, path: bytes) -> int:
+    how = _OPEN_HOW.pack(_O_PATH, 0, _RESOLVE_IN_ROOT)
+    for _ in range(_ATTEMPTS):
+        try:
+            return kernel.call("openat2", root, path, how, _OPEN_HOW.size)
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                raise
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def is_program(mode: int) -> bool:
@@ -67,8 +81,8 @@ def found_at(here: os.stat_result, path: bytes) -> os.stat_result | None:
 def resolved(kernel: Kernel, tid: int, path: bytes) -> bytes:
     """Return an absolute path without `.`, `..` and doubled slashes.
 
-    Symlinks are followed only before a `..`, where they decide what it means.  Raises OSError if the folder
-    does not exist.
+    Symlinks are followed only before a `..`, where they decide what it means.  Raises OSError as
+    `opened_in_root` does.
     """
     # Other symlinks stay in it: exec rules match the path as it was asked for.
     folder, _, name = path.rpartition(b"/")

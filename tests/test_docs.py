@@ -20,7 +20,7 @@ from execserver.relay.limits import Limits
 from execserver.verbs import aliases, audit, doctor, relay, relay_status, relay_token, token, upgrade
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
-from tests.test_layers import INNER_FOLDERS
+from tests.test_inner_folders import INNER_FOLDERS
 
 FOLDERS = (".", "docs", "bench", "helpers", "launcher", "sdk")
 PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]

@@ -88,29 +88,6 @@ BESIDE = {
     "": {"cli", "listen_url", "remote", "runtime_paths", "version"},
 }
 
-# The folders of large parts, from the top: each imports from those behind it only.  "" is what lies in none.
-INNER_FOLDERS = {
-    "box": ("web", "transfer", "files", "ports", "commands", "keys", "trees", ""),
-    "client": ("", "greenlets", "operations", "relay", "rules", "carriers"),
-    "services": (
-        *(
-            "surviving",
-            "sessions",
-            "egress",
-            "reporting",
-            "running",
-            "resources",
-            "discovery",
-            "machine",
-            "trees",
-        ),
-        *("file_watches", "files", "launch", "confinement", "http", "ports", "clients", ""),
-    ),
-}
-
-# What the folders of a part import although it lies above them.
-FOR_ALL = {"execserver.client.errors", "execserver.client.options"}
-
 # Imported by processes that must start in no time: standard library only.
 STDLIB_PARTS = {
     *("audit", "egress", "files", "resources", "rules", "sandbox", "zygote", "helpers", "dispatch"),
@@ -170,11 +147,6 @@ def told(module: Module, found: Import) -> str:
     return f"{module.path.relative_to(ROOT)}:{found.line} imports {found.module}"
 
 
-def folder_of(module: Module) -> str:
-    """Return the folder of its part that a module lies in, or `""`."""
-    return next(iter(module.path.relative_to(ROOT / "execserver").parts[1:-1]), "")
-
-
 def test_every_module_belongs_to_a_layer() -> None:
     homeless = [
         module.name
@@ -194,21 +166,6 @@ def test_imports_go_down_only() -> None:
             if target in (None, "", part) or target in allowed(part):
                 continue
             wrong.append(told(module, found))
-    assert wrong == []
-
-
-@pytest.mark.parametrize("part", INNER_FOLDERS)
-def test_imports_go_down_the_folders_of_a_large_part(part: str) -> None:
-    inside = {module.name: module for module in PRODUCT if module.name.startswith(f"execserver.{part}.")}
-    folders = {name: folder_of(module) for name, module in inside.items()}
-    assert set(folders.values()) == set(INNER_FOLDERS[part])
-    wrong = [
-        told(module, found)
-        for name, module in inside.items()
-        for found in module.imports()
-        if found.module in folders.keys() - FOR_ALL
-        and INNER_FOLDERS[part].index(folders[found.module]) < INNER_FOLDERS[part].index(folders[name])
-    ]
     assert wrong == []
 
 

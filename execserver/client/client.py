@@ -151,10 +151,9 @@ class ExecServerClient(Parts):
         and what `connect` does; `RemoteModeUnavailable` where the cryptography cannot be loaded.
         """
         try:
+            # Late: cryptography takes time to load.
             from execserver.client.relay.connector import RelayConnector
-            from execserver.client.relay.transport import (
-                RelayTransport,  # late: cryptography takes time to load
-            )
+            from execserver.client.relay.transport import RelayTransport
         except ImportError as error:
             raise RemoteModeUnavailable(f"remote mode cannot be used here: {error}") from error
         connector = RelayConnector(args)

@@ -11,6 +11,9 @@ T = TypeVar("T")
 SOON = 20.0
 
 
+_TURNS = 10  # of the event loop: what a task closes at its end calls back in the next ones
+
+
 async def until(ready: Callable[[], object]) -> None:
     """Return once something is true; fail after 20 seconds."""
     async with asyncio.timeout(SOON):
@@ -21,7 +24,8 @@ async def until(ready: Callable[[], object]) -> None:
 async def until_alone() -> None:
     """Return once no other task of the event loop is left, and what the last of them has closed is."""
     await until(lambda: len(asyncio.all_tasks()) == 1)
-    await asyncio.sleep(0.05)
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 async def until_equal(ask: Callable[[], Awaitable[T]], wanted: T) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+from execserver.wire import pieces
+
 KEPT_BYTES: Final = 1024 * 1024
-# Kept as one: pieces of a byte or two would take forty times their room, and each reading 0.1 s.
-_JOINED_BYTES: Final = 4096
 
 
 class Piece(NamedTuple):
@@ -33,11 +33,7 @@ class Ring:
 
     def add(self, data: bytes) -> None:
         """Add output; the oldest pieces go for it."""
-        pieces = self._pieces
-        if pieces and len(pieces[-1]) + len(data) <= _JOINED_BYTES:
-            pieces[-1] += data
-        else:
-            pieces.append(data)
+        pieces.append(self._pieces, data)
         self.end += len(data)
         while self.end - self.begin > self._kept and len(self._pieces) > 1:
             self.begin += len(self._pieces.popleft())

@@ -44,9 +44,8 @@ class Upgrade:
             head, _, early = bytes(self._received).partition(client_upgrade.HEAD_END)
             if client_upgrade.is_usual(head, self._key):
                 return early
-            from execserver.client.carriers.careful_upgrade import (
-                CarefulUpgrade,  # late: hardly any server needs it
-            )
+            # Late: hardly any server needs it.
+            from execserver.client.carriers.careful_upgrade import CarefulUpgrade
 
             self._careful = CarefulUpgrade(self._address, self._key)
             begun, ended = bytes(self._received), not data

@@ -14,11 +14,11 @@ from typing import Final
 from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.client.rules import wire
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortDataParams
+from execserver.wire.pieces import append
 
 _WINDOW: Final = 256 * 1024  # until the server has said how large it is
 _MOST_AT_ONCE: Final = 224 * 1024
 _MOST_UNREAD: Final = 4 * 1024 * 1024
-_JOINED: Final = 4096  # pieces of a byte or two would take twenty times their room
 
 
 class PortLog:
@@ -153,11 +153,7 @@ class PortLog:
             self.fail(TransportClosed("the server sent more than its window allows"))
             return False
         if note.chunk:
-            ready = self._ready
-            if ready and len(ready[-1]) + len(note.chunk) <= _JOINED:
-                ready[-1] += note.chunk
-            else:
-                ready.append(note.chunk)
+            append(self._ready, note.chunk)
             self.arrived += len(note.chunk)
         self._eof = self._eof or note.eof
         return True

@@ -28,6 +28,7 @@ from execserver.protocol.own_methods import PORT_CLOSED
 from execserver.protocol.ports import PortAddress, PortClosedNotification
 from execserver.protocol.templates import PortTemplates
 from execserver.services.clients.attachment import Attachment
+from execserver.wire import pieces
 
 if TYPE_CHECKING:
     from execserver.handover.carrier import Incoming, Outgoing
@@ -37,7 +38,6 @@ WINDOW_BYTES: Final = 256 * 1024
 WIDE_WINDOW_BYTES: Final = 1024 * 1024
 _MOST_AT_ONCE: Final = 224 * 1024
 _SHORT_BYTES: Final = 16 * 1024  # read by the event loop itself; behind as much there is mostly more
-_JOINED_BYTES: Final = 4096  # kept as one: many pieces of a byte or two would take twenty times their room
 
 
 class PortStream:
@@ -114,7 +114,7 @@ class PortStream:
         if not self._over and not self._eof_from_client:
             self._queued += len(fresh)
             if rest := self._written_at_once(fresh):
-                _add(self._queue, rest)
+                pieces.append(self._queue, rest)
             self._eof_from_client = eof and end == self._queued
             if self._eof_from_client:
                 get_hub().loop.run_callback(self._write_on)  # behind the answer, as it may be the end
@@ -272,7 +272,7 @@ class PortStream:
     def _pass_on(self, data: bytes) -> None:
         offset = self.sent
         if data:
-            _add(self._kept, data)
+            pieces.append(self._kept, data)
             self.sent += len(data)
         else:
             self._eof_from_socket = True
@@ -377,14 +377,6 @@ class PortStream:
     def _forget_if_done(self) -> None:
         if self._over and self._acknowledged == self.sent and self._attachment.sink is not None:
             self._on_end(self.port_id)
-
-
-def _add(pieces: deque[bytes], data: bytes) -> None:
-    """Append bytes, to the last piece where that stays little: so there are few, whatever their sizes."""
-    if pieces and len(pieces[-1]) + len(data) <= _JOINED_BYTES:
-        pieces[-1] += data
-    else:
-        pieces.append(data)
 
 
 def _text(error: OSError) -> str:

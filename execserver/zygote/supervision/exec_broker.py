@@ -134,7 +134,7 @@ class ExecBroker:
             return
         if found == OUTSIDE and not _is_called_by_name(execution):
             found = INSIDE
-        # The kernel gives the answer, ENOENT for instance, that a search through PATH needs to go on.
+        # Only wrappers come here with nothing: who is intercepted has been told so.
         if found == NOTHING:
             caller.run()
         elif action == DENY:

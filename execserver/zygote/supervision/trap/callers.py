@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from execserver.zygote.supervision.inheritance import Inherited
 
 # What `Caller.look` finds at the path of a program.
-NOTHING = 0  # nothing that can be executed; the kernel tells the caller, as a search through PATH needs it
+NOTHING = 0  # nothing that can be executed, from outside: a wrapper tries it, and tells what the kernel says
 OUTSIDE = 1  # the same file as at that path outside
 INSIDE = 2  # a file, but not the one at that path outside, so it can only run inside
 GONE = 3  # the caller has ended, and everything of it is closed
